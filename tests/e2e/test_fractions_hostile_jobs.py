@@ -14,18 +14,18 @@ from support.pods.agent_harness import needs_root
 from support.waiting import wait_until
 
 pytestmark = [needs_root, pytest.mark.xdist_group("fake-driver")]
-SLICE = 8192
-BLOCK = 2  # the next step, which may be under way when the ledger is damaged
-TOLERANCE = 81  # what the audit does not take for more: one hundredth
+HALF_MIB = 8192
+BLOCK = 2  # one more allocation may be in progress when the ledger is damaged
+TOLERANCE = 81  # the audit tolerates 1 % above the limit
 GREEDY = """
-found = cuda()
-print_line("got", fill(found)[0])
+gpu = cuda()
+print_line("got", fill(gpu)[0])
 hold()
 """
 # An environment with only what the fake driver needs; a real driver needs none of it.
 _DRIVER = f"LD_LIBRARY_PATH={DRIVER_PATH} FAKE_CARD={DRIVER_PATH}/card PYTHONPATH={DRIVER_PATH}"
 EMPTY = f"env -i {_DRIVER} NVIDIA_VISIBLE_DEVICES={UUIDS[1]}"
-# The driver's library under a name or path where ours does not look for it.
+# Uses another copy of the driver's library, which the sharing library does not intercept.
 INSTEAD = """
 def instead(lib):
     real = c.CDLL
@@ -46,8 +46,8 @@ instead(c.CDLL("/tmp/libmine.so"))
 LINKED = (
     INSTEAD
     + f"""
-found = c.CDLL("libtaker.so", handle=dlmopen(c.c_long(-1), b"{DRIVER_PATH}/libtaker.so", 2))
-print_line("got", 12000 if found.take(1, c.c_size_t(12000 * MIB)) == 0 else 0)
+taker = c.CDLL("libtaker.so", handle=dlmopen(c.c_long(-1), b"{DRIVER_PATH}/libtaker.so", 2))
+print_line("got", 12000 if taker.take(1, c.c_size_t(12000 * MIB)) == 0 else 0)
 hold()
 """
 )
@@ -66,13 +66,13 @@ def damage(kind):
             case "short": file.truncate(100)
             case "empty": file.truncate(0)
     if kind == "gone": os.unlink(path)
-found = cuda()
-first = fill(found)[0]
+gpu = cuda()
+first = fill(gpu)[0]
 try:
     damage(sys.argv[1])
 except OSError as refused:
     print(refused, file=sys.stderr)
-print_line("got", first + fill(found)[0])
+print_line("got", first + fill(gpu)[0])
 hold()
 """
 WRITING = """
@@ -83,11 +83,11 @@ with open("/run/gpushare/ledger", "r+b", buffering=0) as file:
         os.pwrite(file.fileno(), bytes(131072 - 4096), 4096)
 """
 THREADS = """
-found = cuda()
+gpu = cuda()
 counts = []
 def race():
-    found.call("cuCtxSetCurrent", found.context)
-    counts.append(fill(found)[0])
+    gpu.call("cuCtxSetCurrent", gpu.context)
+    counts.append(fill(gpu)[0])
 threads = [threading.Thread(target=race) for _ in range(8)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
@@ -110,12 +110,12 @@ hold()
 
 def attempt(node: Node, program: str, before: str = "") -> Program:
     """A program in a job that has half of a GPU."""
-    node.begin("tries")
+    node.submit_job("tries")
     return node.start("tries", program, before)
 
 
 def held(node: Node) -> int:
-    """MiB that the job holds, by the driver's count."""
+    """MiB that the job holds, as the driver reports them."""
     return sum(node.held("tries").values())
 
 
@@ -131,20 +131,20 @@ def held(node: Node) -> int:
     ],
 )
 def test_the_library_refuses(node: Node, text: str, before: str, contexts: int) -> None:
-    """Whatever a program does in its own process, it gets its fraction to the last block, and no more."""
+    """A program gets exactly its fraction and no more, whatever it does in its own process."""
     program = attempt(node, text, before)
 
-    assert program.says() == ["got", str(SLICE - contexts * CONTEXT)]
-    assert held(node) == SLICE
+    assert program.read_words() == ["got", str(HALF_MIB - contexts * CONTEXT)]
+    assert held(node) == HALF_MIB
     assert program.end() == 0
 
 
 def test_a_driver_in_a_namespace_of_the_loader(node: Node) -> None:
-    """A driver that `dlmopen` loads is looked up by name like the rest, so the sharing library answers."""
+    """Lookups in a driver that was loaded with `dlmopen` return the sharing library's functions."""
     program = attempt(node, DLMOPEN)
 
-    assert int(program.says()[1]) <= SLICE - CONTEXT
-    assert held(node) <= SLICE
+    assert int(program.read_words()[1]) <= HALF_MIB - CONTEXT
+    assert held(node) <= HALF_MIB
     assert program.end() == 0
 
 
@@ -163,47 +163,47 @@ CAUGHT = (
     ],
 )
 def test_the_audit_catches(node: Node, text: str, before: str) -> None:
-    """A process that bypasses the library is killed by the driver's count; the job goes on, with an event."""
+    """A process that bypasses the library is killed when the driver reports too much memory; the job keeps running."""
     program = attempt(node, text, before)
-    word, got = program.says()
-    assert (word, int(got) > SLICE) == ("got", True)
+    word, got = program.read_words()
+    assert (word, int(got) > HALF_MIB) == ("got", True)
 
     assert program.killed()
 
-    node.tells("tries", CAUGHT)
+    node.wait_for_event("tries", CAUGHT)
     assert held(node) == 0
     assert node.phase("tries", PROJECT) == "Running"
 
 
 def test_a_static_program_is_caught(node: Node) -> None:
     """A static program cannot load the library and calls the driver directly: the audit kills it."""
-    node.begin("tries")
+    node.submit_job("tries")
     program = node.execute("tries", f"exec {DRIVER_PATH}/raw 12000")
-    assert program.says() == ["got", "12000"]
+    assert program.read_words() == ["got", "12000"]
 
     assert program.killed()
 
-    node.tells("tries", CAUGHT)
+    node.wait_for_event("tries", CAUGHT)
 
 
 @pytest.mark.parametrize("kind", ["zeros", "totals", "slots", "random", "short", "gone"])
-def test_a_ledger_that_was_damaged_gives_nothing(node: Node, kind: str) -> None:
+def test_damaging_the_ledger_gains_nothing(node: Node, kind: str) -> None:
     """A job that writes to its ledger, truncates or removes it gets no more memory, nor does its second process."""
-    node.begin("tries")
-    node.execute("tries", f"exec {PYTHON} {node.program(DAMAGE)} {kind}").ends_or_says()
-    assert held(node) <= SLICE + BLOCK
+    node.submit_job("tries")
+    node.execute("tries", f"exec {PYTHON} {node.program(DAMAGE)} {kind}").wait_for_output()
+    assert held(node) <= HALF_MIB + BLOCK
 
-    node.start("tries", GREEDY).ends_or_says()
-    assert held(node) <= SLICE + BLOCK
+    node.start("tries", GREEDY).wait_for_output()
+    assert held(node) <= HALF_MIB + BLOCK
 
 
 def test_a_process_that_keeps_clearing_the_ledger(node: Node) -> None:
     """A process that clears the ledger again and again lets its job exceed the limit only until the audit acts."""
-    node.begin("tries")
+    node.submit_job("tries")
     writer = node.start("tries", WRITING)
-    assert writer.says() == ["writes"]
+    assert writer.read_words() == ["writes"]
     for _ in range(3):
-        node.start("tries", GREEDY).ends_or_says()
+        node.start("tries", GREEDY).wait_for_output()
 
-    wait_until(lambda: held(node) <= SLICE + TOLERANCE, "the job back in its slice")
+    wait_until(lambda: held(node) <= HALF_MIB + TOLERANCE, "the job back within its limit")
     assert node.phase("tries", PROJECT) == "Running"

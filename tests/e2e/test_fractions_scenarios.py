@@ -14,65 +14,65 @@ from support.waiting import wait_until
 
 pytestmark = [needs_root, pytest.mark.xdist_group("fake-driver")]
 FILL = """
-found = cuda()
-got, code = fill(found)
-print_line(got, code, found.total() // MIB)
+gpu = cuda()
+got, code = fill(gpu)
+print_line(got, code, gpu.total() // MIB)
 hold()
 """
-# A neighbour that works: takes and gives back a part of what it has, as often as it is asked to.
+# A neighbour that works: on each input line it allocates and frees part of its memory.
 WORK = """
-found = cuda()
-kept = found.alloc(1024 * MIB)
+gpu = cuda()
+kept = gpu.alloc(1024 * MIB)
 print_line("works")
 for line in sys.stdin:
-    piece = found.alloc(1024 * MIB)
-    piece()
+    free = gpu.alloc(1024 * MIB)
+    free()
     print_line("worked")
 """
 
 
 def test_a_greedy_program_is_limited(node: Node) -> None:
-    """F2: a program that takes all the memory it can gets its half less its context, then out of memory."""
-    node.begin("frac05", "-g 0.5")
+    """F2: a program that allocates all it can gets its half minus its context, then out of memory."""
+    node.submit_job("frac05", "-g 0.5")
 
     program = node.start("frac05", FILL)
 
-    assert program.says() == [str(CARD_MIB // 2 - CONTEXT), "2", str(CARD_MIB // 2)]
+    assert program.read_words() == [str(CARD_MIB // 2 - CONTEXT), "2", str(CARD_MIB // 2)]
     assert sum(node.held("frac05").values()) == CARD_MIB // 2
-    node.tells(
+    node.wait_for_event(
         "frac05", rf"\[GPUMemoryLimit\] GPU memory limit {CARD_MIB // 2} MiB reached \(used {CARD_MIB // 2}, asked 2\)"
     )
     assert program.end() == 0
 
 
 def test_a_program_that_ends_when_it_is_refused(node: Node) -> None:
-    """The event has what the job held at the refusal, also when its process has ended before the next check."""
-    node.begin("frac05", "-g 0.5")
+    """The event shows the memory held at the refusal, also when the process ends before the next check."""
+    node.submit_job("frac05", "-g 0.5")
 
-    assert node.runs("frac05", "print_line(*fill(cuda()))") == [str(CARD_MIB // 2 - CONTEXT), "2"]
+    assert node.run_program("frac05", "print_line(*fill(cuda()))") == [str(CARD_MIB // 2 - CONTEXT), "2"]
 
-    node.tells("frac05", r"\[GPUMemoryLimit\] GPU memory limit 8192 MiB reached \(used 8192, asked 2\)")
+    node.wait_for_event("frac05", r"\[GPUMemoryLimit\] GPU memory limit 8192 MiB reached \(used 8192, asked 2\)")
 
 
-def test_only_the_greedy_one_is_refused(node: Node) -> None:
+def test_only_the_greedy_job_is_refused(node: Node) -> None:
     """F6: next to a job that reaches its limit, another job on the same GPU gets its whole fraction."""
-    node.begin("greedy", "-g 0.3")
-    node.begin("neighbour", "-g 0.7")
+    node.submit_job("greedy", "-g 0.3")
+    node.submit_job("neighbour", "-g 0.7")
     assert node.card("greedy") == node.card("neighbour")
     neighbour = node.start("neighbour", WORK)
-    assert neighbour.says() == ["works"]
+    assert neighbour.read_words() == ["works"]
     limit = CARD_MIB * 3 // 10
 
     greedy = node.start("greedy", FILL)
 
-    got, code, total = map(int, greedy.says())
+    got, code, total = map(int, greedy.read_words())
     assert (code, total) == (2, limit)
     assert limit - CONTEXT - 2 < got <= limit - CONTEXT
-    neighbour.tell("again")
-    assert neighbour.says() == ["worked"]
+    neighbour.write_line("again")
+    assert neighbour.read_words() == ["worked"]
     other = node.start("neighbour", FILL)
-    assert other.says()[1:] == ["2", str(CARD_MIB * 7 // 10)]
-    # Both have what they were given, to the last block of 2 MiB.
+    assert other.read_words()[1:] == ["2", str(CARD_MIB * 7 // 10)]
+    # Both have their fraction, to the last block of 2 MiB.
     assert sum(node.held("neighbour").values()) >= CARD_MIB * 7 // 10 - 2
     assert "[GPUMemoryOverrun]" not in node.events("greedy") + node.events("neighbour")
     assert [program.end() for program in (greedy, other, neighbour)] == [0, 0, 0]
@@ -80,35 +80,37 @@ def test_only_the_greedy_one_is_refused(node: Node) -> None:
 
 def test_a_borrower_returns_memory(node: Node) -> None:
     """F12: request 0.25, limit 0.8; when the owner uses its fraction, the borrower's process is killed, not its pod."""
-    node.begin("borrower", "-g 0.25 --gpu-portion-limit 0.8")
+    node.submit_job("borrower", "-g 0.25 --gpu-portion-limit 0.8")
     assert re.search(r"^ALLOCATED GPUS: 0\.25$", node.events("borrower"), re.MULTILINE)
     lent = CARD_MIB * 8 // 10
     wait_until(lambda: node.limit("borrower") == lent, "the borrower may have 0.8")
     borrower = node.start("borrower", FILL)
-    assert int(borrower.says()[0]) >= lent - CONTEXT - 2
+    assert int(borrower.read_words()[0]) >= lent - CONTEXT - 2
 
-    # Counted by its request, so that three quarters of the same card are another's.
-    node.begin("owner", "-g 0.75")
+    # The borrower counts with its request, so three quarters of the same GPU are free for another job.
+    node.submit_job("owner", "-g 0.75")
     assert node.card("owner") == node.card("borrower")
     assert borrower.killed()
 
     owner = node.start("owner", FILL)
-    assert owner.says() == [str(CARD_MIB * 3 // 4 - CONTEXT), "2", str(CARD_MIB * 3 // 4)]
-    node.tells(
+    assert owner.read_words() == [str(CARD_MIB * 3 // 4 - CONTEXT), "2", str(CARD_MIB * 3 // 4)]
+    node.wait_for_event(
         "borrower",
         r"\[GPUMemoryOverrun\] holds \d+ MiB of GPU memory on \S+; its limit is \d+ MiB; its process \S+ \(\d+\) was",
     )
     assert node.phase("borrower", PROJECT) == "Running"
     assert node.limit("borrower") == CARD_MIB // 4
-    assert node.runs("borrower", "print_line(*fill(cuda()))") == [str(CARD_MIB // 4 - CONTEXT), "2"]
+    assert node.run_program("borrower", "print_line(*fill(cuda()))") == [str(CARD_MIB // 4 - CONTEXT), "2"]
     assert owner.end() == 0
 
 
 def test_the_job_chooses_its_compute_mode(node: Node) -> None:
     """F9: the driver shares compute time, unless the job asks for leases."""
-    node.begin("even", "-g 0.25")
-    node.begin("strict", "-g 0.75 -a aliquot.dev/gpu-compute=strict")
-    look = "import os; print(open('/run/gpushare/limits').read().split()[5], *sorted(os.listdir('/run/gpushare')))"
+    node.submit_job("even", "-g 0.25")
+    node.submit_job("strict", "-g 0.75 -a aliquot.dev/gpu-compute=strict")
+    read_limits = (
+        "import os; print(open('/run/gpushare/limits').read().split()[5], *sorted(os.listdir('/run/gpushare')))"
+    )
 
-    assert node.runs("even", look) == ["timesharing", "ledger", "limits"]
-    assert node.runs("strict", look) == ["strict", "gate", "ledger", "limits"]
+    assert node.run_program("even", read_limits) == ["timesharing", "ledger", "limits"]
+    assert node.run_program("strict", read_limits) == ["strict", "gate", "ledger", "limits"]

@@ -21,7 +21,7 @@ from support.pods.agent_harness import AgentHarness, needs_root
 from support.pods.single_pod import UID, pod_output
 
 pytestmark = needs_root
-# The first card of the fake driver, as CUDA counts them.
+# The first GPU of the fake driver, in CUDA's order.
 CARD = card(0, "GPU-01a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0", "Fake 16GB", 16384)
 DRIVER_PATH = "/run/fake-driver"
 FILL = """
@@ -39,7 +39,7 @@ print(cuda.total() // MIB, seen.total // MIB, seen.used // MIB, seen.free // MIB
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library as it is shipped: without the hooks that its own tests use."""
+    """The library as it is shipped, without test hooks."""
     made = tmp_path_factory.mktemp("gpushare") / "libgpushare.so"
     compile_library(made, sorted(SOURCE.glob("*.c")), "-O1", "-Wl,-Bsymbolic")
     return made
@@ -49,10 +49,10 @@ class Pod:
     """A pod with half of the GPU, and what it needs to find the fake driver."""
 
     def __init__(self, harness: AgentHarness, built: Path, library: Path, folder: Path) -> None:
-        self._world = harness
+        self._harness = harness
         share_dirs, contexts = ShareDirs(folder / "share_dirs"), ContextSizes(folder / "contexts.json")
         devices = RealDevices(NODE, FakeDriver((CARD,)), share_dirs, contexts, library)
-        found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), UID)
+        injection = devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), UID)
         state = folder / "card"
         state.touch()
         state.chmod(0o666)
@@ -61,13 +61,13 @@ class Pod:
             Mount(f"{DRIVER_PATH}/cu.py", str(HERE / "cu.py")),
             Mount(f"{DRIVER_PATH}/card", str(state), read_only=False),
         ]
-        self.injection: Injection = replace(found, mounts=(*found.mounts, *mounts))
+        self.injection: Injection = replace(injection, mounts=(*injection.mounts, *mounts))
 
-    async def runs(self, program: str, before: str = "") -> list[str]:
-        """What a Python program prints there, in words; `before` stands before it in the shell."""
+    async def run(self, program: str, before: str = "") -> list[str]:
+        """Runs a Python program in the pod; returns the words of its output. `before` precedes it in the shell."""
         env = f"env LD_LIBRARY_PATH={DRIVER_PATH} FAKE_CARD={DRIVER_PATH}/card PYTHONPATH={DRIVER_PATH}"
         text = shlex.quote("from cu import *\n" + program)
-        return (await pod_output(self._world, f"{env} {before} {sys.executable} -c {text}", self.injection)).split()
+        return (await pod_output(self._harness, f"{env} {before} {sys.executable} -c {text}", self.injection)).split()
 
 
 @pytest.fixture
@@ -76,15 +76,15 @@ def half_gpu_pod(isolated_harness: AgentHarness, native_build: Path, library: Pa
 
 
 async def test_a_greedy_program_gets_its_fraction(half_gpu_pod: Pod) -> None:
-    """F2, F6: a greedy program gets its fraction less its context, to the last block, then the driver's own error."""
-    assert await half_gpu_pod.runs(FILL) == [str(8192 - CONTEXT), "2", "8192"]
+    """F2, F6: a greedy program gets exactly its fraction minus its context, then the driver's own error."""
+    assert await half_gpu_pod.run(FILL) == [str(8192 - CONTEXT), "2", "8192"]
 
 
 async def test_every_view_shows_the_fraction(half_gpu_pod: Pod) -> None:
-    """CUDA and NVML agree on total, used and free, inside the pod's own namespaces."""
+    """CUDA and NVML report the same total, used and free memory inside the pod."""
     used = CONTEXT + 64
 
-    assert await half_gpu_pod.runs(VIEWS) == ["8192", "8192", str(used), str(8192 - used), str(8192 - used)]
+    assert await half_gpu_pod.run(VIEWS) == ["8192", "8192", str(used), str(8192 - used), str(8192 - used)]
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,15 @@ async def test_every_view_shows_the_fraction(half_gpu_pod: Pod) -> None:
         "unshare -Urpf",
     ],
 )
-async def test_no_way_to_a_larger_fraction(half_gpu_pod: Pod, before: str) -> None:
-    """Variables, a preload of its own, another session or namespaces of its own do not change the limit."""
-    *_, got, code, total = await half_gpu_pod.runs(FILL, before)
+async def test_a_pod_cannot_enlarge_its_fraction(half_gpu_pod: Pod, before: str) -> None:
+    """Environment variables, another preload, another session or new namespaces do not change the limit."""
+    *_, got, code, total = await half_gpu_pod.run(FILL, before)
 
     assert (int(got) <= 8192 - CONTEXT, code, total) == (True, "2", "8192")
 
 
 async def test_children_share_the_fraction(half_gpu_pod: Pod) -> None:
-    """Four processes that race for the last byte get one fraction together, less a context each."""
+    """Four processes that race for memory get one fraction together, minus one context each."""
     race = """
 import os
 children = []
@@ -123,4 +123,4 @@ for _ in range(4):
     children.append(reading)
 print(sum(int(os.read(reading, 99)) for reading in children))
 """
-    assert await half_gpu_pod.runs("import sys\n" + race) == [str(8192 - 4 * CONTEXT)]
+    assert await half_gpu_pod.run("import sys\n" + race) == [str(8192 - 4 * CONTEXT)]

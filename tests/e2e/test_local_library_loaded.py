@@ -21,12 +21,12 @@ from support.pods.agent_harness import AgentHarness, needs_root
 from support.pods.single_pod import UID, pod_output
 
 SOURCES = Path(__file__).parents[2] / "native" / "gpushare"
-LOADED = "grep -c libgpushare.so /proc/self/maps >/dev/null && echo fenced || echo free"
+LOADED = "grep -c libgpushare.so /proc/self/maps >/dev/null && echo loaded || echo absent"
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built for this machine; the wheel contains the same library for older machines."""
+    """The library, built for this machine; the wheel contains builds for older systems."""
     made = tmp_path_factory.mktemp("gpushare") / "libgpushare.so"
     sources = sorted(map(str, SOURCES.glob("*.c")))
     compiler = shutil.which("cc") or "cc"
@@ -46,7 +46,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def half(folder: Path, library: Path) -> Injection:
+def half_a_gpu(folder: Path, library: Path) -> Injection:
     devices = RealDevices(
         NODE, FakeDriver(), ShareDirs(folder / "share_dirs"), ContextSizes(folder / "contexts.json"), library
     )
@@ -55,7 +55,7 @@ def half(folder: Path, library: Path) -> Injection:
 
 async def test_every_program_loads_it(harness: AgentHarness, tmp_path: Path, library: Path) -> None:
     """The pod's command and its children load the library, also where nothing can be mounted."""
-    assert await pod_output(harness, f"{LOADED}; sh -c '{LOADED}'", half(tmp_path, library)) == "fenced\nfenced\n"
+    assert await pod_output(harness, f"{LOADED}; sh -c '{LOADED}'", half_a_gpu(tmp_path, library)) == "loaded\nloaded\n"
 
 
 @needs_root
@@ -74,8 +74,8 @@ async def test_every_program_loads_it(harness: AgentHarness, tmp_path: Path, lib
 async def test_a_pod_cannot_avoid_it(
     isolated_harness: AgentHarness, tmp_path: Path, library: Path, script: str
 ) -> None:
-    """Neither an empty environment, nor a preload of its own, nor its own files keep a program from loading it."""
-    assert (await pod_output(isolated_harness, script, half(tmp_path, library))).endswith("fenced\n")
+    """An empty environment, another preload or changed files do not keep a program from loading it."""
+    assert (await pod_output(isolated_harness, script, half_a_gpu(tmp_path, library))).endswith("loaded\n")
 
 
 @needs_root
@@ -84,7 +84,7 @@ async def test_the_limits_are_where_the_library_reads_them(
 ) -> None:
     """The limits file has the pod's limits, and a variable does not change them."""
     output = await pod_output(
-        isolated_harness, "GPUSHARE_LIMIT_MIB=1 cat /run/gpushare/limits", half(tmp_path, library)
+        isolated_harness, "GPUSHARE_LIMIT_MIB=1 cat /run/gpushare/limits", half_a_gpu(tmp_path, library)
     )
 
     assert output.splitlines()[:3] == ["gpushare 1", f"tenant {UID}", "mode timesharing"]
@@ -98,7 +98,7 @@ async def test_the_ledger_is_shared_by_the_pods_processes(
     """The ledger has the size that the library expects, and every user of the pod may write it."""
     script = "stat -c '%s %a' /run/gpushare/ledger; dd if=/dev/zero of=/run/gpushare/ledger bs=1 count=1 conv=notrunc"
 
-    assert (await pod_output(isolated_harness, script, half(tmp_path, library))).startswith(
+    assert (await pod_output(isolated_harness, script, half_a_gpu(tmp_path, library))).startswith(
         "131072 666\n1+0 records in"
     )
 
@@ -108,11 +108,11 @@ async def test_the_ledger_is_shared_by_the_pods_processes(
 async def test_a_pod_without_the_library_is_not_started(
     isolated_harness: AgentHarness, tmp_path: Path, text: str
 ) -> None:
-    """Where programs do not load the library the pod does not run, and the reason says so."""
+    """When programs do not load the library, the pod is not started, with the reason GPUShareNotLoaded."""
     broken = tmp_path / "libgpushare.so"
     broken.write_text(text)
 
     with pytest.raises(CannotStart, match="programs do not load") as caught:
-        await pod_output(isolated_harness, "echo ran", half(tmp_path, broken))
+        await pod_output(isolated_harness, "echo ran", half_a_gpu(tmp_path, broken))
 
     assert caught.value.reason == "GPUShareNotLoaded"

@@ -1,14 +1,15 @@
-"""Everything that the GPU sharing library guarantees, on a real card: one command, one report.
+"""Tests everything that the GPU sharing library guarantees on a real GPU and prints a report.
 
     python3 tests/gpu                          all items
     python3 tests/gpu exact kill               some of them
-    python3 tests/gpu --report report.md       also as a file
+    python3 tests/gpu --report report.md       also writes the report to a file
 
-Root, one idle NVIDIA GPU, Python 3.11 or newer; PyTorch, JAX, CuPy and Triton for the items about them. No network and
-no compiler of CUDA's. No setting of the card is changed. Ends with a status other than 0 when something failed.
+Needs root, one idle NVIDIA GPU and Python 3.11 or newer; the item `frameworks` also needs PyTorch, JAX, CuPy and
+Triton. Needs no network and no CUDA compiler. Changes no setting of the GPU. Exits with a status other than 0 if a test
+failed.
 
-GPU_SUITE_DRIVER names a folder with the fake driver of tests/native, where there is no GPU: then items that need a
-real card or a framework are left out, unless they are named.
+On a machine without a GPU, GPU_SUITE_DRIVER is a folder with the fake driver of tests/native. Items that need a real
+GPU or a framework are then skipped unless they are named.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 from pathlib import Path
 
-from card import machine, settings
 from cost import cost
 from frameworks import frameworks
+from gpu_facts import machine, settings
 from kill import kill
-from lab import Broken, Lab, default_library
+from lab import Lab, ProgramFailed, default_library
 from limits import apis, exact, hidden
 from mps import mps
 from procaddr import procaddr
+from run_end_to_end import end_to_end
 from shares import shares
 from smi import smi
 from table import Table, markdown
 from together import together
 from tries import tries
-from whole import end_to_end
 
 Item = Callable[[Lab, Table], None]
-# Items that use little of the card and measure no speed: on a machine with enough cores they run in parallel.
+# Items that use little GPU memory and measure no speed: on a machine with enough cores they run in parallel.
 SIDE_BY_SIDE: dict[str, Item] = {
     "frameworks": frameworks,  # the longest first
     "kill": kill,
@@ -73,8 +74,10 @@ NEED_A_CARD = {"frameworks", "cost", "shares", "mps"}
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 tests/gpu", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("items", nargs="*", metavar="ITEM", help=f"of {', '.join([*ORDER, 'end-to-end'])}; default all")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write everything as Markdown, too")
+    parser.add_argument(
+        "items", nargs="*", metavar="ITEM", help=f"one of {', '.join([*ORDER, 'end-to-end'])}; default: all"
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="also write the report to this file, as Markdown")
     parser.add_argument("--library", type=Path, default=default_library(), metavar="PATH", help="the library to test")
     parser.add_argument(
         "--without",
@@ -83,22 +86,24 @@ def arguments() -> argparse.Namespace:
         metavar="NAME",
         help="a framework that may be missing: torch, jax, cupy, triton",
     )
-    parser.add_argument("--seconds", type=float, default=480, metavar="N", help="start no item after this; default 480")
-    parser.add_argument("--one-by-one", action="store_true", help="no items side by side")
-    given = parser.parse_args()
-    unknown = set(given.items) - {*ORDER, "end-to-end"}
+    parser.add_argument(
+        "--seconds", type=float, default=480, metavar="N", help="start no item after N seconds; default 480"
+    )
+    parser.add_argument("--one-by-one", action="store_true", help="run no items in parallel")
+    args = parser.parse_args()
+    unknown = set(args.items) - {*ORDER, "end-to-end"}
     if unknown:
         parser.error(f"there is no item {', '.join(sorted(unknown))}; choose from {', '.join([*ORDER, 'end-to-end'])}")
     if os.geteuid() != 0:
-        parser.error("needs root, to mount the library as a container has it")
-    if not given.library.is_file():
-        parser.error(f"there is no {given.library}; run `make native`, or give --library")
-    return given
+        parser.error("needs root, to mount the library as in a container")
+    if not args.library.is_file():
+        parser.error(f"there is no {args.library}; run `make native`, or give --library")
+    return args
 
 
-def chosen(given: argparse.Namespace, fake_driver: bool) -> list[str]:
-    if given.items:
-        return list(dict.fromkeys(given.items))
+def chosen(args: argparse.Namespace, fake_driver: bool) -> list[str]:
+    if args.items:
+        return list(dict.fromkeys(args.items))
     items = [item for item in ORDER if not fake_driver or item not in NEED_A_CARD]
     return [*items, "end-to-end"] if shutil.which("aliquot") and not fake_driver else items
 
@@ -108,13 +113,13 @@ def run(name: str, lab: Lab, until: float) -> tuple[str, Table, float]:
     print(f"{name} ...", file=sys.stderr, flush=True)
     try:
         if start > until:
-            table.lacking("all", "no time left; see --seconds")
+            table.not_tested("all", "no time left; see --seconds")
         else:
             (SIDE_BY_SIDE | ALONE)[name](lab, table)
     except Exception as exc:
         table.trace = traceback.format_exc()
-        why = str(exc) if isinstance(exc, Broken) else repr(exc)
-        table.check("the item itself", False, f"broke off: {why}", "comes to its end")
+        why = str(exc) if isinstance(exc, ProgramFailed) else repr(exc)
+        table.check("the item itself", False, f"failed: {why}", "completes")
     return name, table, time.monotonic() - start
 
 
@@ -139,7 +144,7 @@ class Results:
     @property
     def verdict(self) -> str:
         if not self.failed:
-            return "everything holds"
+            return "all tests passed"
         return "failed: " + ", ".join(f"{name} ({count})" for name, count in self.failed.items())
 
     def markdown(self) -> str:
@@ -154,17 +159,17 @@ class Results:
 def run_all(names: list[str], lab: Lab, at_once: int, until: float, results: Results) -> None:
     with ThreadPoolExecutor(at_once) as pool:
         started = [pool.submit(run, name, lab, until) for name in SIDE_BY_SIDE if name in names]
-        for one in as_completed(started):
-            results.add(*one.result())
-    lab.sweep()
+        for future in as_completed(started):
+            results.add(*future.result())
+    lab.kill_programs()
     for name in ALONE:
         if name in names:
             results.add(*run(name, lab, until))
-            lab.sweep()
+            lab.kill_programs()
 
 
-def others_on_the_card(lab: Lab) -> list[int]:
-    """Processes on the card; one that has just ended may be listed for a moment longer."""
+def other_processes(lab: Lab) -> list[int]:
+    """Pids of processes on the GPU. Waits up to 5 s: a process that just ended may still be listed."""
     nvml = lab.nvml()
     deadline = time.monotonic() + 5
     while (pids := nvml.processes(nvml.device(lab.uuid))) and time.monotonic() < deadline:
@@ -173,24 +178,24 @@ def others_on_the_card(lab: Lab) -> list[int]:
 
 
 def main() -> int:
-    given = arguments()
+    args = arguments()
     driver = os.environ.get("GPU_SUITE_DRIVER")
-    lab = Lab(given.library.resolve(), frozenset(given.without), Path(driver).resolve() if driver else None)
-    results = Results(given.report)
+    lab = Lab(args.library.resolve(), frozenset(args.without), Path(driver).resolve() if driver else None)
+    results = Results(args.report)
     try:
         lab.measure()
-        busy = others_on_the_card(lab)
+        busy = other_processes(lab)
         if busy:
             sys.exit(f"the GPU is in use by process {busy[0]}: the figures would be wrong; stop it first")
         results.facts, before = machine(lab), settings(lab)
-        side_by_side = not given.one_by_one and not driver and (os.cpu_count() or 1) >= 8
-        names, until = chosen(given, driver is not None), results.start + given.seconds
+        side_by_side = not args.one_by_one and not driver and (os.cpu_count() or 1) >= 8
+        names, until = chosen(args, driver is not None), results.start + args.seconds
         run_all(names, lab, 4 if side_by_side else 1, until, results)
-        table, left = Table(), others_on_the_card(lab)
-        table.same("before and after the suite", settings(lab), before)
+        table, left = Table(), other_processes(lab)
+        table.equal("before and after the suite", settings(lab), before)
         table.check("processes left on the card", not left, left or 0, 0)
         results.add(SETTINGS, table, 0)
-    except Broken as exc:
+    except ProgramFailed as exc:
         sys.exit(f"the GPU cannot be used: {exc}")
     finally:
         lab.close()

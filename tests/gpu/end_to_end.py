@@ -1,11 +1,11 @@
-"""Fractions of a real GPU, end to end: `aliquot up` on this machine's card, jobs by `runai`, PyTorch in them.
+"""Fractions of a real GPU, end to end: `aliquot up` on this machine, jobs submitted with `runai` that run PyTorch.
 
 Run as root on a machine with one idle GPU, with `aliquot` and `runai` on the PATH and PyTorch for `python3`:
 
     python3 tests/gpu/end_to_end.py
 
-It prints what it finds and ends with a status other than 0 when something is not as it should be. No setting of the
-card is changed. It takes about four minutes.
+Prints one line per check and exits with a status other than 0 if a check failed. Changes no setting of the GPU. Takes
+about four minutes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ hold = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(in
 start = time.time(); print("stolen", flush=True)
 while time.time() < start + 20: time.sleep(0.25); print(f"alive {time.time() - start:.2f}", flush=True)
 """
-# The driver under another name, which the library cannot recognise.
+# A copy of the driver under another name, which the library cannot recognise.
 COPY = """
 import ctypes as c, re, shutil, sys, time
 c.CDLL("libcuda.so.1")
@@ -58,7 +58,7 @@ codes += [lib.cuMemAlloc_v2(c.byref(p), c.c_size_t(1 << 30)) for _ in range(int(
 start = time.time(); print("codes" if any(codes) else "stolen", codes, flush=True)
 while time.time() < start + 20: time.sleep(0.25); print(f"alive {time.time() - start:.2f}", flush=True)
 """
-# What the service lets a program use of the card, before it computes for a while.
+# Prints what MPS lets a program use of the GPU, then computes for a while.
 SERVED = """
 import ctypes as c, time, torch
 class Affinity(c.Structure): _fields_ = [("type", c.c_int), ("sms", c.c_uint), ("room", c.c_uint * 8)]
@@ -70,13 +70,13 @@ end = time.time() + 5
 while time.time() < end: (x @ x); torch.cuda.synchronize()
 print("no-error", flush=True)
 """
-FAULTS: list[str] = []
+FAILED: list[str] = []
 
 
 def check(holds: bool, what: str) -> None:
     print("ok   " if holds else "FAIL ", what, flush=True)
     if not holds:
-        FAULTS.append(what)
+        FAILED.append(what)
 
 
 def sh(*command: str, timeout: float = 120) -> str:
@@ -115,12 +115,12 @@ def python(name: str, program: str, *words: str) -> subprocess.Popen[str]:
     return inside(name, "python3", "-c", program, *words)
 
 
-def told(process: subprocess.Popen[str]) -> str:
+def output_of(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=120)[0]
 
 
 def memory(name: str) -> tuple[int, int]:
-    total, used = told(inside(name, *QUERY)).split(",")
+    total, used = output_of(inside(name, *QUERY)).split(",")
     return int(total), int(used)
 
 
@@ -132,14 +132,14 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = 60) -> Non
         time.sleep(0.3)
 
 
-def on_the_card() -> int:
+def driver_used_mib() -> int:
     """MiB that the driver holds for all processes."""
     apps = sh("nvidia-smi", "--query-compute-apps=used_memory", "--format=csv,noheader,nounits")
     return sum(map(int, apps.split()))
 
 
-def slices(device: int) -> None:
-    """Every job sees its fraction; one that fills it is refused and goes on; the others are not affected."""
+def fractions(device: int) -> None:
+    """Every job sees its fraction. A job that fills it is refused and continues; the others are not affected."""
     parts = {"q1": 0.25, "q2": 0.25, "h1": 0.5}
     for name, part in parts.items():
         submit(name, "-g", str(part))
@@ -150,53 +150,53 @@ def slices(device: int) -> None:
     busy = [python(name, BUSY, "25") for name in ("q2", "h1")]
     wait_until(lambda: all(memory(name)[1] > 2048 for name in ("q2", "h1")), "the neighbours compute")
     listed(device, parts)
-    filled = told(python("q1", FILL, "3")).split()
+    filled = output_of(python("q1", FILL, "3")).split()
     limit = memory("q1")[0]
     check(filled[:3] == ["total", str(limit), str(limit)], f"PyTorch sees {filled[1:3]} of {limit}")
     check(limit - 700 < int(filled[4]) <= limit, f"refused after {filled[4]} MiB and a context")
     check(filled[5] == "goes-on", "the program goes on after the refusal")
-    check(all("no-error" in told(one) for one in busy), "the neighbours never noticed")
+    check(all("no-error" in output_of(process) for process in busy), "the neighbours are not affected")
 
 
 def listed(device: int, parts: dict[str, float]) -> None:
     """`runai list` and `runai list nodes` agree with the driver."""
     jobs = sh("runai", "list", "-p", "team-a")
     for name, part in parts.items():
-        row = re.search(rf"^{name} +Running.* {part:g} ", jobs, re.MULTILINE)
-        check(bool(row), f"runai list: {name} runs with {part:g} GPUs")
+        listing = re.search(rf"^{name} +Running.* {part:g} ", jobs, re.MULTILINE)
+        check(bool(listing), f"runai list: {name} runs with {part:g} GPUs")
     nodes = sh("runai", "list", "nodes")
-    found = re.search(r" ([\d.]+)/(\d+) .* (\d+)/(\d+)MiB", nodes)
-    if not found:
+    row = re.search(r" ([\d.]+)/(\d+) .* (\d+)/(\d+)MiB", nodes)
+    if not row:
         return check(False, f"runai list nodes cannot be read: {nodes}")
     cards = len(sh("nvidia-smi", "-L").strip().splitlines())
-    check(int(found[2]) == cards, f"runai list nodes: {found[2]} GPUs, the driver has {cards}")
-    check(abs(float(found[1]) - sum(parts.values())) < 0.01, f"runai list nodes: {found[1]} GPUs allocated")
+    check(int(row[2]) == cards, f"runai list nodes: {row[2]} GPUs, the driver has {cards}")
+    check(abs(float(row[1]) - sum(parts.values())) < 0.01, f"runai list nodes: {row[1]} GPUs allocated")
     given = sum(memory(name)[0] for name in parts)
-    check(int(found[3]) == given, f"runai list nodes: {found[3]} MiB allocated, the jobs see {given}")
-    check(abs(int(found[4]) - device) <= 1, f"runai list nodes: {found[4]} MiB, the driver has {device}")
-    used, driver = sum(memory(name)[1] for name in parts), on_the_card()
+    check(int(row[3]) == given, f"runai list nodes: {row[3]} MiB allocated, the jobs see {given}")
+    check(abs(int(row[4]) - device) <= 1, f"runai list nodes: {row[4]} MiB, the driver has {device}")
+    used, driver = sum(memory(name)[1] for name in parts), driver_used_mib()
     return check(abs(used - driver) <= 2 * len(parts), f"the jobs use {used} MiB, the driver holds {driver}")
 
 
-def thieves() -> None:
+def bypasses() -> None:
     """The audit kills a process that bypasses the library within five seconds, with an event."""
     hide = 'mount -t tmpfs none /etc && exec python3 -c "$0" "$1"'
-    ways = {
+    methods = {
         "q1": ("hides the preload file", ["unshare", "-Urm", "sh", "-c", hide, STEAL]),
         "q2": ("brings its own copy of the driver", ["python3", "-c", COPY]),
     }
-    for name, (how, command) in ways.items():
-        said = told(inside(name, *command, str(memory(name)[0] // 1024 + 10)))
-        alive = [float(found) for found in re.findall(r"alive ([\d.]+)", said)]
-        check("stolen" in said and bool(alive), f"{name} {how}: the library alone does not hold it {said[:100]!r}")
+    for name, (how, command) in methods.items():
+        output = output_of(inside(name, *command, str(memory(name)[0] // 1024 + 10)))
+        alive = [float(found) for found in re.findall(r"alive ([\d.]+)", output)]
+        check("stolen" in output and bool(alive), f"{name} {how}: the library alone does not limit it {output[:100]!r}")
         check(bool(alive) and alive[-1] < 5, f"{name} {how}: stopped after {alive[-1] if alive else '?'} s")
         events = sh("runai", "describe", "job", name, "-p", "team-a")
         check("[GPUMemoryOverrun]" in events, f"{name} {how}: the event says why")
         check(bool(re.search(r"^STATUS: Running", events, re.MULTILINE)), f"{name} {how}: the job goes on")
-    check("[GPUMemoryLimit]" in sh("runai", "describe", "job", "q1", "-p", "team-a"), "q1's refusal was told too")
+    check("[GPUMemoryLimit]" in sh("runai", "describe", "job", "q1", "-p", "team-a"), "q1 has an event for its refusal")
 
 
-def lending() -> None:
+def dynamic_fractions() -> None:
     """A job that has borrowed memory loses a process when the owner needs the memory; the job goes on."""
     sh("runai", "delete", "q1", "q2", "h1", "-p", "team-a")
     submit("b1", "-g", "0.25", "--gpu-portion-limit", "0.8")
@@ -210,54 +210,54 @@ def lending() -> None:
     check(memory("b1")[1] > grown * 0.9, f"a quarter has grown to {grown} MiB")
     begin = time.monotonic()
     submit("h2", "-g", "0.5")
-    told(borrower)
+    output_of(borrower)
     check(borrower.returncode == 137, f"the borrower's process was killed after {time.monotonic() - begin:.1f} s")
-    filled = told(python("h2", FILL, "0")).split()
-    check(int(filled[4]) > memory("h2")[0] - 700, f"the owner has all of its part ({filled[4]} MiB)")
+    filled = output_of(python("h2", FILL, "0")).split()
+    check(int(filled[4]) > memory("h2")[0] - 700, f"the owner gets its whole fraction ({filled[4]} MiB)")
     check(bool(re.search(r"^b1 +Running", sh("runai", "list", "-p", "team-a"), re.MULTILINE)), "its job goes on")
 
 
-def eight(device: int) -> None:
-    """Eight jobs of an eighth fill one card at once; each gets its fraction and is refused the rest."""
+def eight_jobs(device: int) -> None:
+    """Eight jobs with an eighth of the GPU fill it at once; each gets its fraction and no more."""
     sh("runai", "delete", "b1", "h2", "-p", "team-a")
     parts = {f"e{i}": 0.125 for i in range(1, 9)}
     for name in parts:
         submit(name, "-g", "0.125")
     running = [python(name, FILL, "3") for name in parts]
-    filled = [told(one).split() for one in running]
+    filled = [output_of(process).split() for process in running]
     limit = int(0.125 * device)
-    check(all(abs(int(one[1]) - limit) <= 1 for one in filled), f"8 jobs of 0.125: each sees {limit} MiB")
-    got = [int(one[4]) for one in filled]
+    check(all(abs(int(words[1]) - limit) <= 1 for words in filled), f"8 jobs of 0.125: each sees {limit} MiB")
+    got = [int(words[4]) for words in filled]
     check(min(got) > limit - 800 and max(got) <= limit, f"8 jobs of 0.125: refused after {min(got)} to {max(got)} MiB")
-    check(all(one[5] == "goes-on" for one in filled), "8 jobs of 0.125: all go on")
+    check(all(words[5] == "goes-on" for words in filled), "8 jobs of 0.125: all go on")
     listed(device, parts)
 
 
-def service(device: int) -> None:
-    """Two jobs under NVIDIA's Multi-Process Service: each on its share of the card, and the service ends with them."""
+def mps(device: int) -> None:
+    """Two jobs under NVIDIA's Multi-Process Service: each gets its share of compute; it stops with the last job."""
     sh("runai", "delete", *(f"e{i}" for i in range(1, 9)), "-p", "team-a")
-    check(not serving(), "no service where no job asks for it")
+    check(not mps_programs(), "no service where no job asks for it")
     for name in ("m1", "m2"):
         submit(name, "-g", "0.25", "--mps")
     running = [python(name, SERVED) for name in ("m1", "m2")]
-    wait_until(lambda: "nvidia-cuda-mps-server" in serving(), "the service serves a job")
-    said = [dict(line.partition(" ")[::2] for line in told(one).splitlines()) for one in running]
-    check(all("no-error" in one for one in said), f"two jobs with --mps compute at once {said}")
+    wait_until(lambda: "nvidia-cuda-mps-server" in mps_programs(), "the service serves a job")
+    results = [dict(line.partition(" ")[::2] for line in output_of(process).splitlines()) for process in running]
+    check(all("no-error" in result for result in results), f"two jobs with --mps compute at once {results}")
     limit = int(0.25 * device)
-    check(all(abs(int(one["total"]) - limit) <= 1 for one in said), f"each sees {limit} MiB")
-    all_of_it = told(inside("m1", "env", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100", "python3", "-c", SERVED))
-    parts = [int(one["sms"]) / int(all_of_it.split()[1]) for one in said]
+    check(all(abs(int(result["total"]) - limit) <= 1 for result in results), f"each sees {limit} MiB")
+    whole = output_of(inside("m1", "env", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100", "python3", "-c", SERVED))
+    parts = [int(result["sms"]) / int(whole.split()[1]) for result in results]
     check(all(0.23 <= part <= 0.27 for part in parts), f"each has {parts[0]:.3f} of the multiprocessors")
-    filled = told(python("m1", FILL, "0")).split()
+    filled = output_of(python("m1", FILL, "0")).split()
     check(limit - 700 < int(filled[4]) <= limit, f"refused after {filled[4]} MiB and a context")
     sh("runai", "delete", "m1", "-p", "team-a")
-    check(bool(serving()), "the service stays while one job is left")
+    check(bool(mps_programs()), "the service stays while one job is left")
     sh("runai", "delete", "m2", "-p", "team-a")
-    wait_until(lambda: not serving(), "the service is gone with the last job", 30)
+    wait_until(lambda: not mps_programs(), "the service stops with the last job", 30)
 
 
-def serving() -> set[str]:
-    """The programs of the service that run on this machine."""
+def mps_programs() -> set[str]:
+    """The names of the MPS programs that run on this machine."""
     names = sh("ps", "-eo", "args").splitlines()
     return {word for line in names if (word := line.split()[0].rpartition("/")[2]).startswith("nvidia-cuda-mps")}
 
@@ -276,15 +276,15 @@ def main() -> int:
         try:
             create = ("aliquot", "project", "create", "team-a", "--gpu", "1", "--wait")
             wait_until(lambda: bool(sh(*create)), "the platform is up")
-            slices(device)
-            thieves()
-            lending()
-            eight(device)
-            service(device)
+            fractions(device)
+            bypasses()
+            dynamic_fractions()
+            eight_jobs(device)
+            mps(device)
         finally:
             sh("aliquot", "down")
-    print(f"{len(FAULTS)} faults", flush=True)
-    return bool(FAULTS)
+    print(f"{len(FAILED)} failed", flush=True)
+    return bool(FAILED)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Code that frameworks need in a file: a Triton kernel, whose source is read, and a worker, which is imported."""
+"""Code that must be in a file: a Triton kernel, whose source Triton reads, and a multiprocessing worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def reader(there: Any, back: Any) -> None:
-    """Reads one byte of the tensor that it receives, and holds it until it may end."""
+    """Receives a tensor, reads one byte of it, and holds it until told to end."""
     import torch
 
     x = there.get(timeout=90)

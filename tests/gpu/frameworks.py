@@ -1,6 +1,6 @@
-"""`frameworks`: PyTorch, JAX, CuPy and Triton under a limit see it as the whole card, raise their own error, and go on.
+"""`frameworks`: PyTorch, JAX, CuPy and Triton see the limit as the whole GPU, raise their own error, and continue.
 
-Programs of several tenants run at once, as many as fit on two thirds of the card: most of their time is importing.
+As many tenants as fit on two thirds of the GPU run at once: most of their time is spent on imports.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from threading import Condition
 from typing import Any
 
-from lab import MIB, Broken, Lab, Program, Tenant
+from lab import MIB, Lab, Program, ProgramFailed, Tenant
 from table import Table
 
-# Fills in smaller and smaller pieces; `take(bytes)` raises the framework's own error.
+# Allocates ever smaller blocks until refused; `take(bytes)` raises the framework's own error.
 FILL = """
 def fill(take, sizes=(512, 64, 20, 2)):
     held, error = [], None
@@ -35,7 +35,7 @@ step(total=[total, device], error=error)
 held.clear()
 torch.cuda.empty_cache()
 x = torch.ones(1024, 1024, device="cuda")
-tell(right=int((x @ x).sum()) == 1 << 30)
+report(right=int((x @ x).sum()) == 1 << 30)
 """
 )
 JAX = (
@@ -47,7 +47,7 @@ held, error = fill(lambda n: jnp.zeros(n, dtype=jnp.uint8).block_until_ready(), 
 step(total=[stats["bytes_limit"] // MIB], error=error)
 held.clear()
 x = jnp.ones((1024, 1024))
-tell(right=int((x @ x).sum()) == 1 << 30)
+report(right=int((x @ x).sum()) == 1 << 30)
 """
 )
 CUPY = (
@@ -61,7 +61,7 @@ step(total=[total], error=error)
 held.clear()
 x = cupy.empty(4 * MIB, dtype=cupy.uint8)
 x.data.memset(7, x.nbytes)
-tell(right=int(x[:1].get()[0]) == 7)
+report(right=int(x[:1].get()[0]) == 7)
 """
 )
 TRITON = """
@@ -137,7 +137,7 @@ class Case:
 
 
 def cases(lab: Lab) -> list[Case]:
-    found = []
+    listed = []
     for milli in (500, 250):
         for backend, setting in (
             ("native", ""),
@@ -145,20 +145,20 @@ def cases(lab: Lab) -> list[Case]:
             ("async", "backend:cudaMallocAsync"),
         ):
             env = {"PYTORCH_CUDA_ALLOC_CONF": setting, "PYTORCH_ALLOC_CONF": setting} if setting else {}
-            found.append(
+            listed.append(
                 Case(f"torch {backend}, {milli / 1000:g}", ("torch",), milli, TORCH, filled, env=env, error=TORCH_ERROR)
             )
     for how, value in (("", "true"), (", no preallocation", "false")):
         env = {"XLA_PYTHON_CLIENT_PREALLOCATE": value}
-        found.append(Case(f"JAX{how}, 0.25", ("jax",), 250, JAX, jax_filled, env=env, error=JAX_ERROR))
-    found += [
+        listed.append(Case(f"JAX{how}, 0.25", ("jax",), 250, JAX, jax_filled, env=env, error=JAX_ERROR))
+    listed += [
         Case(f"CuPy {pool} pool, 0.25", ("cupy",), 250, CUPY, filled, (pool,), error=CUPY_ERROR)
         for pool in ("default", "async")
     ]
     cache = {"TRITON_CACHE_DIR": str(lab.disk / "triton")}
     small = 50
     return [
-        *found,
+        *listed,
         Case("Triton kernel", ("torch", "triton"), small, TRITON, right, env=cache),
         Case("NCCL all-reduce, 1 rank", ("torch",), small, NCCL, right, (str(lab.folder / "nccl"),)),
         Case("CUDA graph", ("torch",), small, GRAPHS, right),
@@ -169,10 +169,10 @@ def cases(lab: Lab) -> list[Case]:
 
 
 def filled(lab: Lab, table: Table, case: Case, tenant: Tenant, program: Program) -> None:
-    """Full to less than 32 MiB: frameworks take memory in blocks of 20 MiB, the driver's pools in blocks of 32."""
-    full = program.hear(180)
+    """Filled up to less than 32 MiB: frameworks allocate blocks of 20 MiB, the driver's pools blocks of 32 MiB."""
+    full = program.receive(180)
     held = lab.held(program)
-    went_on = program.after()["right"]
+    went_on = program.resume_and_receive()["right"]
     short = tenant.limit - held
     good = full["error"].startswith(case.error) and -2 <= short <= 32 and went_on
     good = good and all(total == tenant.limit for total in full["total"])
@@ -181,49 +181,51 @@ def filled(lab: Lab, table: Table, case: Case, tenant: Tenant, program: Program)
 
 
 def jax_filled(lab: Lab, table: Table, case: Case, tenant: Tenant, program: Program) -> None:
-    """JAX takes three quarters of the card, and never asks for the rest."""
-    full = program.hear(180)
+    """JAX takes three quarters of the GPU and never requests the rest."""
+    full = program.receive(180)
     held = lab.held(program)
-    went_on = program.after()["right"]
+    went_on = program.resume_and_receive()["right"]
     wanted = tenant.limit * 3 // 4
     good = case.error in full["error"] and wanted * 0.9 <= held <= tenant.limit + 2 and went_on
-    good = good and abs(full["total"][0] - wanted) <= 600  # of what is free when it starts, so without contexts
-    said = case.error if case.error in full["error"] else full["error"]
-    figure = f"its part {full['total'][0]}, held {held}, {said}, goes on: {went_on}"
+    good = (
+        good and abs(full["total"][0] - wanted) <= 600
+    )  # of the memory that is free at its start, so without contexts
+    error = case.error if case.error in full["error"] else full["error"]
+    figure = f"its part {full['total'][0]}, held {held}, {error}, goes on: {went_on}"
     table.check(case.what, good, figure, f"three quarters of {tenant.limit}, {case.error}")
 
 
 def right(lab: Lab, table: Table, case: Case, tenant: Tenant, program: Program) -> None:
-    told = program.hear(180)
-    ledger, held = tenant.counted(), lab.held(program)
-    program.go()
-    good = told["right"] and abs(ledger - held) <= 2
+    reported = program.receive(180)
+    ledger, held = tenant.ledger_mib(), lab.held(program)
+    program.resume()
+    good = reported["right"] and abs(ledger - held) <= 2
     table.check(
         case.what,
         good,
-        f"result right: {told['right']}, ledger {ledger}, driver {held} MiB",
+        f"result right: {reported['right']}, ledger {ledger}, driver {held} MiB",
         "right, ledger = driver ± 2",
     )
 
 
 def shared_once(lab: Lab, table: Table, case: Case, tenant: Tenant, program: Program) -> None:
     """Shared memory counts once, for the process that allocated it."""
-    told = program.hear(180)
+    reported = program.receive(180)
     nvml = lab.nvml()
     every = nvml.processes(nvml.device(lab.uuid))
-    ledger, held = tenant.counted(), int(every.get(program.pid, 0) + every.get(told["child"], 0)) // MIB
-    program.go()
-    good = told["right"] and abs(ledger - held) <= 4 and ledger < 2048 + 2 * lab.context // MIB
+    ledger, held = tenant.ledger_mib(), int(every.get(program.pid, 0) + every.get(reported["child"], 0)) // MIB
+    program.resume()
+    good = reported["right"] and abs(ledger - held) <= 4 and ledger < 2048 + 2 * lab.context // MIB
     table.check(
         case.what,
         good,
-        f"read right: {told['right']}, ledger {ledger}, driver {held} MiB",
+        f"read right: {reported['right']}, ledger {ledger}, driver {held} MiB",
         "right, counted once, ledger = driver ± 4",
     )
 
 
-class Room:
-    """This much of the card, in thousandths; the rest is for items that run meanwhile."""
+class GpuCapacity:
+    """The part of the GPU, in thousandths, that this item may use; the rest is for items that run in parallel."""
 
     def __init__(self) -> None:
         self.free, self.changed = 650, Condition()
@@ -241,24 +243,24 @@ class Room:
 
 
 def frameworks(lab: Lab, table: Table) -> None:
-    room, wanted = Room(), [case for case in cases(lab) if not lab.without & set(case.needs)]
+    capacity, wanted = GpuCapacity(), [case for case in cases(lab) if not lab.without & set(case.needs)]
 
-    def one(case: Case) -> Table:
-        found = Table()
+    def run_case(case: Case) -> Table:
+        results = Table()
         missing = [name for name in case.needs if importlib.util.find_spec(name) is None]
         if missing:
-            found.lacking(case.what, f"no {missing[0]} here")
-            return found
-        tenant = lab.tenant(lab.part(case.milli), mode=case.mode)
+            results.not_tested(case.what, f"no {missing[0]} here")
+            return results
+        tenant = lab.tenant(lab.fraction_mib(case.milli), mode=case.mode)
         try:
             with tenant.start(case.program, *case.args, env=case.env) as program:
-                case.judge(lab, found, case, tenant, program)
-        except Broken as exc:
-            found.check(case.what, False, exc, "runs")
-        return found
+                case.judge(lab, results, case, tenant, program)
+        except ProgramFailed as exc:
+            results.check(case.what, False, exc, "runs")
+        return results
 
     with ThreadPoolExecutor(8) as pool:
-        for found in pool.map(lambda case: room.run(case.milli, lambda: one(case)), wanted):
-            table.rows += found.rows
+        for results in pool.map(lambda case: capacity.run(case.milli, lambda: run_case(case)), wanted):
+            table.rows += results.rows
     for name in sorted(lab.without):
-        table.note(name, "left out by --without")
+        table.info(name, "left out by --without")

@@ -1,8 +1,8 @@
-"""The card under test, and tenants on it: containers for our purposes, without a container runtime.
+"""The GPU under test and tenants on it. A tenant is a container without a container runtime.
 
-Lab       the card, the library, and a folder in memory for what the tenants share
+Lab       the GPU, the library, and a folder in memory for the files that tenants share
 Tenant    limits, ledger and gate of one container; programs are started in it
-Program   a started program, and the talk with it (see inside.py)
+Program   a started program and the communication with it (see tenant_program.py)
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ cu = importlib.import_module("cu")
 MIB = 1 << 20
 LIBRARY, PRELOAD = "/usr/local/gpushare/libgpushare.so", "/etc/ld.so.preload"
 LEDGER_BYTES, GATE_BYTES = 131072, 16384
-# what would reach past the files that a container is given
+# variables that would bypass the files of a container
 PRIVATE = ("GPUSHARE_", "LD_PRELOAD", "CUDA_", "NVIDIA_VISIBLE", "NVIDIA_DRIVER_CAP")
-BEGIN = f"import sys\nsys.path += [{str(HERE)!r}, {str(NATIVE)!r}]\nfrom inside import *\n"
+BEGIN = f"import sys\nsys.path += [{str(HERE)!r}, {str(NATIVE)!r}]\nfrom tenant_program import *\n"
 
 
-class Broken(Exception):
+class ProgramFailed(Exception):
     """A program of the suite failed; the text is for the report."""
 
 
@@ -60,7 +60,7 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """As this machine counts processes."""
+        """The pid in the host's PID namespace."""
         if self.pidfile is None:
             return self.popen.pid
         deadline = time.monotonic() + 20
@@ -74,36 +74,36 @@ class Program:
         assert out is not None
         while b"\n" not in self.buffer:
             if not select.select([out], [], [], max(0, deadline - time.monotonic()))[0]:
-                raise Broken(f"said nothing for {timeout:g} s")
+                raise ProgramFailed(f"no output for {timeout:g} s")
             got = os.read(out.fileno(), 65536)
             if not got:
-                raise Broken(f"ended with {self.popen.wait()}: {self.last_words()}")
+                raise ProgramFailed(f"ended with {self.popen.wait()}: {self.stderr_tail()}")
             self.buffer += got
         first, self.buffer = self.buffer.split(b"\n", 1)
         return first.decode(errors="replace")
 
-    def hear(self, timeout: float = 120) -> dict[str, Any]:
-        """What it tells next; other lines (frameworks write what they like) are passed over."""
+    def receive(self, timeout: float = 120) -> dict[str, Any]:
+        """The next report; skips other lines, which frameworks print."""
         while True:
             line = self.line(timeout)
             if line.startswith("{"):
                 return dict(json.loads(line))
 
-    def go(self, word: object = "") -> None:
+    def resume(self, word: object = "") -> None:
         assert self.popen.stdin is not None
         self.popen.stdin.write(f"{word}\n".encode())
         self.popen.stdin.flush()
 
-    def after(self, word: object = "", timeout: float = 120) -> dict[str, Any]:
-        self.go(word)
-        return self.hear(timeout)
+    def resume_and_receive(self, word: object = "", timeout: float = 120) -> dict[str, Any]:
+        self.resume(word)
+        return self.receive(timeout)
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         return " / ".join(lines[-3:])
 
     def kill(self) -> None:
-        """At once, whichever process of the two it is that has the GPU."""
+        """Kills the process that uses the GPU, also when it is process 1 of a PID namespace."""
         if self.popen.poll() is None:
             os.kill(self.pid, 9)
         self.end()
@@ -131,9 +131,9 @@ class Lab:
     without: frozenset[str] = frozenset()
     fake_driver: Path | None = None
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gpu-suite-", dir="/dev/shm")))
-    # for files that are run: memory may be mounted so that nothing in it can be
+    # for files that are executed: /dev/shm may be mounted noexec
     disk: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gpu-suite-")))
-    # of the card, filled by `measure`
+    # facts about the GPU, set by `measure`
     uuid: str = ""
     total: int = 0
     context: int = 0
@@ -142,51 +142,51 @@ class Lab:
     _nvml: Any = None
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
-    def sweep(self) -> None:
-        """End what is left of programs: an item that broke off must not disturb the next."""
+    def kill_programs(self) -> None:
+        """Kills all programs: an item that failed must not affect the next one."""
         for program in _started:
             if program.popen.poll() is None:
                 program.kill()
         _started.clear()
 
     def close(self) -> None:
-        self.sweep()
+        self.kill_programs()
         for folder in (self.folder, self.disk):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def part(self, milli: int) -> int:
-        """MiB of a part of the card, as the agent computes it."""
+    def fraction_mib(self, milli: int) -> int:
+        """MiB of a fraction of the GPU, as the agent computes it."""
         return milli * self.total // (1000 * MIB)
 
     @property
-    def small(self) -> int:
-        """MiB of a limit that is small on this card; 8192 on those that the bounds were written for."""
+    def small_limit(self) -> int:
+        """MiB of a small limit on this GPU; 8192 on the large GPUs for which the bounds were chosen."""
         return 8192 if self.total > 64 << 30 else 2048
 
     @property
-    def soon(self) -> float:
-        """Seconds in which what the dead held must be free; the fake driver is for machines that may be busy."""
+    def release_timeout(self) -> float:
+        """Seconds within which memory of a dead process must be free; longer on the fake driver, on a busy machine."""
         return 9.0 if self.fake_driver else 1.0
 
     def environment(self, **more: str) -> dict[str, str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith(PRIVATE)}
         if self.fake_driver:
-            env |= self.bare() | {"GPU_SUITE_DRIVER": str(self.fake_driver)}
+            env |= self.minimal_environment() | {"GPU_SUITE_DRIVER": str(self.fake_driver)}
         return env | more
 
-    def bare(self) -> dict[str, str]:
-        """The emptiest environment in which this machine's programs find the driver."""
+    def minimal_environment(self) -> dict[str, str]:
+        """The smallest environment in which programs find the driver on this machine."""
         if self.fake_driver:
             return {"LD_LIBRARY_PATH": str(self.fake_driver), "FAKE_CARD": str(self.folder / "card")}
-        look = [sys.executable, "-IS", "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"]
-        found = subprocess.run(look, env={}, capture_output=True, check=False).returncode == 0
-        return {} if found else {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
+        probe = [sys.executable, "-IS", "-c", "import ctypes; ctypes.CDLL('libcuda.so.1')"]
+        found_without = subprocess.run(probe, env={}, capture_output=True, check=False).returncode == 0
+        return {} if found_without else {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
 
     def file(self, suffix: str) -> Path:
         return self.folder / f"{next(self.numbers)}.{suffix}"
 
     def start(self, program: str, *args: object, **env: str) -> Program:
-        """A program without the library: as on the machine itself."""
+        """Starts a program without the library, on the host."""
         command = [sys.executable, "-c", BEGIN + textwrap.dedent(program), *map(str, args)]
         return Program(command, self.environment(**env), self.file("err"))
 
@@ -200,28 +200,28 @@ class Lab:
         uuid = cuda.uuid()
         context, count = nvml.self_bytes(nvml.device(uuid)), c.c_int()
         cuda.call("cuDeviceGetAttribute", c.byref(count), SMS, 0)
-        tell(uuid=uuid, total=cuda.total(), context=context, sms=count.value, rounds=rounds_per_us(cuda))
+        report(uuid=uuid, total=cuda.total(), context=context, sms=count.value, rounds=rounds_per_us(cuda))
         """
         with self.start(text) as program:
-            found = program.hear()
-        self.uuid, self.total, self.context = found["uuid"], found["total"], found["context"]
-        self.sms, self.rounds = found["sms"], found["rounds"]
+            facts = program.receive()
+        self.uuid, self.total, self.context = facts["uuid"], facts["total"], facts["context"]
+        self.sms, self.rounds = facts["sms"], facts["rounds"]
 
     def nvml(self) -> Any:
         if self._nvml is None:
             if self.fake_driver:
                 os.environ["FAKE_CARD"] = str(self.folder / "card")
-                # by its full path first; then it is found by name, being loaded already
+                # loaded by its full path first, so that it is found by name afterwards
                 cu.c.CDLL(str(self.fake_driver / "libnvidia-ml.so.1"))
             self._nvml = cu.Nvml()
         return self._nvml
 
     def held(self, *programs: Program) -> int:
-        """MiB that the driver holds for these programs, or for everybody, as seen from outside any tenant."""
+        """MiB that the driver holds for these programs, or for all processes, as seen from the host."""
         nvml = self.nvml()
         device = nvml.device(self.uuid)
         if self.fake_driver and any(program.pidfile for program in programs):
-            # it knows a process by the number that it has for itself, so two of them may have the same
+            # the fake driver ignores PID namespaces, so two processes may have the same pid
             return int(nvml.memory_v2(device).used) // MIB
         pids = {program.pid for program in programs}
         every = nvml.processes(device)
@@ -235,7 +235,7 @@ class Tenant:
     limit: int  # MiB
     mode: str = "timesharing"
     weight: int = 1000
-    # of gate files; tenants that share the card by lease have the same
+    # folder of gate files; tenants that share the GPU by lease use the same folder
     gates: Path | None = None
 
     def __post_init__(self) -> None:
@@ -266,11 +266,11 @@ class Tenant:
     def ledger(self) -> Any:
         return cu.Ledger(str(self.ledger_path))
 
-    def counted(self) -> int:
+    def ledger_mib(self) -> int:
         """MiB in the ledger's total."""
         return int(self.ledger.total()) // MIB
 
-    def living(self) -> int:
+    def live_mib(self) -> int:
         """MiB in the slots of processes that are alive."""
         with self.ledger_path.open("rb") as file:
             return sum(bytes_ for slot, bytes_ in _slots(self.ledger) if _locked(file.fileno(), slot)) // MIB
@@ -285,14 +285,14 @@ class Tenant:
         if self.gates:
             mounts.append((str(self.gate_path), f"/run/gpushare/gate/{self.lab.uuid}", False))
         spec = json.dumps({"mounts": mounts, "pidfile": str(pidfile) if pidfile else None})
-        return [sys.executable, "-IS", str(HERE / "enter.py"), spec, *command]
+        return [sys.executable, "-IS", str(HERE / "container_exec.py"), spec, *command]
 
     def environment(self, **more: str) -> dict[str, str]:
         seen = {"NVIDIA_VISIBLE_DEVICES": self.lab.uuid, "CUDA_VISIBLE_DEVICES": self.lab.uuid}
         return self.lab.environment(**seen | more)
 
     def start(self, program: str, *args: object, own_pids: bool = False, env: dict[str, str] | None = None) -> Program:
-        """Python text with inside.py at hand; `env` is added to the environment."""
+        """Starts a Python program that has tenant_program.py imported; `env` is added to the environment."""
         words = [sys.executable, "-c", BEGIN + textwrap.dedent(program), *map(str, args)]
         pidfile = self.lab.file("pid") if own_pids else None
         return Program(self.command(words, pidfile), self.environment(**env or {}), self.lab.file("err"), pidfile)
@@ -304,18 +304,18 @@ def zeros(path: Path, size: int) -> None:
 
 
 def _slots(ledger: Any) -> list[tuple[int, int]]:
-    found = []
+    used = []
     for slot in range(256):
         (state,) = ledger.at("I", 4096 + 448 * slot)
         charged, overhead = ledger.at("2Q", 4096 + 448 * slot + 64)
         if state:
-            found.append((slot, charged + overhead))
-    return found
+            used.append((slot, charged + overhead))
+    return used
 
 
 def _locked(fd: int, slot: int) -> bool:
-    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, (1 << 20) + slot, 1, 0)
-    answer = fcntl.fcntl(fd, 36, asked)  # F_OFD_GETLK
+    query = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, (1 << 20) + slot, 1, 0)
+    answer = fcntl.fcntl(fd, 36, query)  # F_OFD_GETLK
     return bool(struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK)
 
 

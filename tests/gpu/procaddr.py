@@ -1,4 +1,4 @@
-"""`procaddr`: however a program looks up a driver function, those that can take memory are the library's."""
+"""`procaddr`: every way to look up a driver function that can allocate memory returns the library's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from lab import ROOT, Lab, Tenant
 from table import Table
 
-# Symbol table of the driver's file, every name and version of it resolved, and where the answers lie.
+# Reads the driver's symbol table, resolves every name in every version, and reports the file that contains each result.
 RESOLVE = """
 import re, struct
 
@@ -19,7 +19,7 @@ libc = c.CDLL(None)
 libc.dladdr.argtypes = [ptr, ptr]
 libc.dlsym.restype, libc.dlsym.argtypes = ptr, [ptr, c.c_char_p]
 
-def place(address):
+def file_and_offset(address):
     info = Info()
     if not libc.dladdr(address, c.addressof(info)): return ["?", 0]
     return [os.path.basename(info.file.decode()), address - (info.base or 0)]
@@ -40,7 +40,7 @@ cuda = Cuda(context=False)
 with open("/proc/self/maps") as f:
     path = next(line.split()[-1] for line in f if re.search(r"/libcuda[.]so", line))
 names = sorted(n for n in set(exported(path)) if re.match("cu[A-Z]", n))
-symbols = {n: place(libc.dlsym(cuda.lib._handle, n.encode())) for n in names}
+symbols = {n: file_and_offset(libc.dlsym(cuda.lib._handle, n.encode())) for n in names}
 bases = {re.sub(r"(_v[0-9]+|_pt[sd][sz])+$", "", n) for n in names}
 for header in ("/usr/local/cuda/include/cuda.h", "/usr/include/cuda.h"):
     if os.path.exists(header):
@@ -54,10 +54,10 @@ for base in sorted(bases):
         for flags in (1, 2):
             found = ptr()
             code = cuda.lib.cuGetProcAddress_v2(base.encode(), c.byref(found), version, u64(flags), None)
-            answers.append([base, version, flags, code, place(found.value) if found.value else None])
+            answers.append([base, version, flags, code, file_and_offset(found.value) if found.value else None])
 nvml = Nvml()
-views = {n: place(libc.dlsym(nvml.lib._handle, n.encode()))[0] for n in sys.argv[1:] if hasattr(nvml.lib, n)}
-tell(file=os.path.basename(path), symbols=symbols, answers=answers, views=views, versions=own.value)
+views = {n: file_and_offset(libc.dlsym(nvml.lib._handle, n.encode()))[0] for n in sys.argv[1:] if hasattr(nvml.lib, n)}
+report(file=os.path.basename(path), symbols=symbols, answers=answers, views=views, versions=own.value)
 """
 OURS = "libgpushare.so"
 
@@ -65,38 +65,38 @@ OURS = "libgpushare.so"
 def entries(group: str) -> set[str]:
     """The names of a list of the library's entries.h."""
     text = (ROOT / "native" / "gpushare" / "entries.h").read_text()
-    driver = text.split(f"#define {group}(X)")[1].split("\n\n")[0]
-    return set(re.findall(r"X\((\w+)\)", driver))
+    definition = text.split(f"#define {group}(X)")[1].split("\n\n")[0]
+    return set(re.findall(r"X\((\w+)\)", definition))
 
 
 def procaddr(lab: Lab, table: Table) -> None:
     memory, compute, views = entries("MEMORY_ENTRIES"), entries("COMPUTE_ENTRIES"), entries("NVML_ENTRIES")
     with lab.start(RESOLVE, *views) as program:
-        plain = program.hear()
+        plain = program.receive()
     names_at: dict[tuple[str, int], set[str]] = {}
     for name, where in plain["symbols"].items():
         names_at.setdefault(tuple(where), set()).add(name)
-    resolved = [one for one in plain["answers"] if one[4]]
-    unlisted = sorted({one[0] for one in resolved if tuple(one[4]) not in names_at})
-    table.note("names × versions × stream modes", f"{len(plain['answers'])}, {len(resolved)} resolve")
+    resolved = [answer for answer in plain["answers"] if answer[4]]
+    unlisted = sorted({answer[0] for answer in resolved if tuple(answer[4]) not in names_at})
+    table.info("names × versions × stream modes", f"{len(plain['answers'])}, {len(resolved)} resolve")
     table.check("resolve to no exported symbol", not unlisted, ", ".join(unlisted) or 0, 0)
     for mode, covered in (("timesharing", memory), ("fair", memory | compute)):
-        with lab.tenant(lab.small, mode=mode).start(RESOLVE, *views) as program:
-            _compare(table, mode, covered, names_at, plain, program.hear())
+        with lab.tenant(lab.small_limit, mode=mode).start(RESOLVE, *views) as program:
+            _compare(table, mode, covered, names_at, plain, program.receive())
 
 
 def _compare(
-    table: Table, mode: str, covered: set[str], names_at: dict[tuple[str, int], set[str]], plain: Any, fenced: Any
+    table: Table, mode: str, covered: set[str], names_at: dict[tuple[str, int], set[str]], plain: Any, limited: Any
 ) -> None:
     there = covered & set(plain["symbols"])
-    missed = sorted(n for n in there if fenced["symbols"][n][0] != OURS)
+    missed = sorted(n for n in there if limited["symbols"][n][0] != OURS)
     table.check(
         f"{mode}: exported names that are ours", not missed, f"{len(there) - len(missed)} {missed or ''}", len(there)
     )
-    taken = sorted(n for n, where in fenced["symbols"].items() if n not in covered and where[0] == OURS)
+    taken = sorted(n for n, where in limited["symbols"].items() if n not in covered and where[0] == OURS)
     table.check(f"{mode}: others that are ours", not taken, ", ".join(taken) or 0, 0)
     ours, leaks, refused, touched = 0, [], [], []
-    for before, after in zip(plain["answers"], fenced["answers"], strict=True):
+    for before, after in zip(plain["answers"], limited["answers"], strict=True):
         if not before[4]:
             continue
         ask = f"{before[0]} {before[1]}/{before[2]}"
@@ -111,16 +111,16 @@ def _compare(
     table.check(f"{mode}: cuGetProcAddress answers ours", not leaks, f"{ours} {leaks[:3] or ''}", ours + len(leaks))
     table.check(f"{mode}: refused as unknown", not refused, ", ".join(refused[:5]) or 0, 0)
     table.check(f"{mode}: others changed", not touched, ", ".join(touched[:5]) or 0, 0)
-    strangers = sorted(n for n, file in fenced["views"].items() if file != OURS)
+    strangers = sorted(n for n, file in limited["views"].items() if file != OURS)
     table.check(
         f"{mode}: NVML names that are ours",
         not strangers,
-        f"{len(fenced['views']) - len(strangers)} {strangers or ''}",
-        len(fenced["views"]),
+        f"{len(limited['views']) - len(strangers)} {strangers or ''}",
+        len(limited["views"]),
     )
     if mode == "timesharing":
         launch = {
-            n: fenced["symbols"][n] == plain["symbols"][n] for n in plain["symbols"] if n.startswith("cuLaunchKernel")
+            n: limited["symbols"][n] == plain["symbols"][n] for n in plain["symbols"] if n.startswith("cuLaunchKernel")
         }
         table.check(
             "launches are the driver's own pointer",
@@ -131,17 +131,17 @@ def _compare(
 
 
 def tenants_launch_pointer(tenant: Tenant) -> str:
-    """In which file a tenant's cuLaunchKernel lies, as cudart would ask for it."""
-    with tenant.start("found, cuda = ptr(), Cuda()\n" + _WHERE) as program:
-        return str(program.hear()["file"])
+    """The file that contains a tenant's cuLaunchKernel, looked up as cudart does."""
+    with tenant.start("address, cuda = ptr(), Cuda()\n" + _WHERE) as program:
+        return str(program.receive()["file"])
 
 
 _WHERE = """
 class Info(c.Structure):
     _fields_ = [("file", c.c_char_p), ("base", ptr), ("name", c.c_char_p), ("address", ptr)]
-cuda.call("cuGetProcAddress_v2", b"cuLaunchKernel", c.byref(found), 12000, u64(0), None)
+cuda.call("cuGetProcAddress_v2", b"cuLaunchKernel", c.byref(address), 12000, u64(0), None)
 info, libc = Info(), c.CDLL(None)
 libc.dladdr.argtypes = [ptr, ptr]
-libc.dladdr(found.value, c.addressof(info))
-tell(file=os.path.basename(info.file.decode()))
+libc.dladdr(address.value, c.addressof(info))
+report(file=os.path.basename(info.file.decode()))
 """

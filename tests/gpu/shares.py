@@ -1,8 +1,8 @@
 """`shares`: compute time by lease. Every tenant gets its share, a notebook stays responsive, dead tenants do not block.
 
-All programs of all cases are started first and wait: starting PyTorch takes longer than measuring. Programs count what
-they finish between two moments of the machine's clock, the same for all, and work on for a little after it, so that
-nobody is alone with the card at the end.
+The programs of all cases are started first and wait, because starting PyTorch takes longer than the measurement. All
+programs count the work that they finish in the same interval of the machine's clock. They continue a little longer, so
+that no program is alone on the GPU at the end of the interval.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lab import ROOT, Lab, Program, Tenant
 from table import Table
 
 SECONDS = 5.0
-WARM = 0.6  # before the count: leases settle, clocks rise
+WARM = 0.6  # seconds before the interval: leases settle, clocks rise
 
 COUNT = """
 def count(work, sync, each):
@@ -53,7 +53,7 @@ kernel = Kernel(cuda, 200, float(sys.argv[1]))
 count(kernel, cuda.sync, 20)
 """
 )
-# One small kernel every few milliseconds, as a notebook does; how long each took, in milliseconds.
+# Launches one small kernel every few milliseconds, like a notebook, and measures each in milliseconds.
 NOTEBOOK = """
 cuda = Cuda()
 kernel = Kernel(cuda, 10, float(sys.argv[1]), blocks=8)
@@ -70,7 +70,7 @@ while word:
     took.sort()
     word = step(count=len(took), median=took[len(took) // 2], p99=took[int(len(took) * 0.99)], worst=took[-1])
 """
-# Works until it is asked to stop; records every pause above 5 ms with the time at which it ended.
+# Computes until told to stop; records every pause longer than 5 ms and when it ended.
 WATCHER = """
 import select
 cuda = Cuda()
@@ -83,21 +83,21 @@ while not select.select([sys.stdin], [], [], 0)[0]:
     now = time.monotonic()
     if now - last > 0.005: gaps.append([now, now - last])
     last = now
-tell(gaps=gaps)
+report(gaps=gaps)
 """
 
 
 class Gate:
-    """The gate's file, read from outside: who holds the lease, and how long each tenant has held it."""
+    """Reads a gate file: the holder of the lease, and how long each tenant has held it."""
 
     def __init__(self, path: Path) -> None:
         raw, size = path.read_bytes(), tenant_bytes()
         self.tenants = {}
-        for place in range(32):
-            at = 256 + size * place
+        for index in range(32):
+            at = 256 + size * index
             name = raw[at : at + 64].rstrip(b"\0").decode()
             if name:
-                self.tenants[name] = (place + 1, struct.unpack_from("<Q", raw, at + 80)[0])
+                self.tenants[name] = (index + 1, struct.unpack_from("<Q", raw, at + 80)[0])
         self.holder: int = struct.unpack_from("<I", raw, 80)[0]
 
     def held(self, tenant: Tenant) -> float:
@@ -109,47 +109,47 @@ class Gate:
 
 @cache
 def tenant_bytes() -> int:
-    """Of one tenant in the gate's file; what lies before `held` in it does not move."""
+    """The size of one tenant in the gate file, from gate.h; the offset of `held` is fixed."""
     text = (ROOT / "native" / "gpushare" / "gate.h").read_text()
-    found = re.search(r"sizeof\(struct tenant\) == (\d+)", text)
-    assert found, "gate.h does not say how large a tenant is"
-    return int(found[1])
+    size = re.search(r"sizeof\(struct tenant\) == (\d+)", text)
+    assert size, "gate.h does not state the size of a tenant"
+    return int(size[1])
 
 
 class Case:
-    """Tenants with these weights on a gate of their own, and their programs."""
+    """Tenants with these weights that share one gate, and their programs."""
 
     def __init__(self, lab: Lab, weights: Sequence[int], program: str, mode: str = "fair") -> None:
         self.lab = lab
         self.gates = lab.file("gates")
         self.gates.mkdir()
-        part = min(8192, lab.part(1000) // 8)
+        part = min(8192, lab.fraction_mib(1000) // 8)
         self.tenants = [lab.tenant(part, mode=mode, weight=weight, gates=self.gates) for weight in weights]
         self.programs = [tenant.start(program, lab.rounds) for tenant in self.tenants]
 
-    def add(self, place: int, program: str) -> Program:
-        """Another program of a tenant."""
-        self.programs.append(self.tenants[place].start(program, self.lab.rounds))
+    def add(self, index: int, program: str) -> Program:
+        """Starts another program of a tenant."""
+        self.programs.append(self.tenants[index].start(program, self.lab.rounds))
         return self.programs[-1]
 
     def ready(self) -> None:
         for program in self.programs:
-            program.hear()
+            program.receive()
 
     def gate(self) -> Gate:
         return Gate(self.gates / self.lab.uuid)
 
     def run(self, seconds: float = SECONDS) -> tuple[list[Any], list[float]]:
-        """What each program did, and how long each tenant held the lease."""
+        """Runs all programs. Returns their reports and the seconds that each tenant held the lease."""
         start = time.monotonic() + WARM
         for program in self.programs:
-            program.go(f"{start} {start + seconds}")
+            program.resume(f"{start} {start + seconds}")
         time.sleep(max(0, start - time.monotonic()))
         before, first = self.gate(), time.monotonic()
         time.sleep(max(0, start + seconds - time.monotonic()))
         after, second = self.gate(), time.monotonic()
-        told = [program.hear() for program in self.programs]
-        return told, [(after.held(t) - before.held(t)) * seconds / (second - first) for t in self.tenants]
+        reported = [program.receive() for program in self.programs]
+        return reported, [(after.held(t) - before.held(t)) * seconds / (second - first) for t in self.tenants]
 
     def end(self) -> None:
         for program in self.programs:
@@ -160,7 +160,7 @@ def percents(amounts: list[float]) -> list[float]:
     return [100 * amount / (sum(amounts) or 1) for amount in amounts]
 
 
-def shown(amounts: list[float], form: str = ".1f") -> str:
+def joined(amounts: list[float], form: str = ".1f") -> str:
     return " / ".join(format(amount, form) for amount in amounts)
 
 
@@ -192,66 +192,66 @@ def shares(lab: Lab, table: Table) -> None:
 
 def _alone(table: Table, case: Case) -> float:
     rate = float(case.run(2.0)[0][0]["done"]) / 2.0
-    table.note("alone on the card", f"{rate:.0f} products/s")
+    table.info("alone on the GPU", f"{rate:.0f} products/s")
     return rate
 
 
 def _equal(table: Table, case: Case, whole: float) -> None:
-    told, _ = case.run()
-    rates = [one["done"] / SECONDS for one in told]
+    reported, _ = case.run()
+    rates = [report["done"] / SECONDS for report in reported]
     mean = sum(rates) / len(rates)
     worst = max(abs(rate / mean - 1) for rate in rates) * 100 if mean else 100.0
     table.check(
-        f"{len(rates)} equal tenants", worst <= 2, f"{shown(rates, '.0f')} per s: off by {worst:.2f} %", "≤ 2 %"
+        f"{len(rates)} equal tenants", worst <= 2, f"{joined(rates, '.0f')} per s: off by {worst:.2f} %", "≤ 2 %"
     )
-    table.note(f"{len(rates)} equal tenants together", f"{100 * sum(rates) / (whole or 1):.1f} % of one alone")
+    table.info(f"{len(rates)} equal tenants together", f"{100 * sum(rates) / (whole or 1):.1f} % of one alone")
 
 
 def _unequal(table: Table, words: tuple[int, ...], case: Case) -> None:
-    told, held = case.run()
-    got, wanted = percents([one["done"] for one in told]), percents(list(words))
+    reported, held = case.run()
+    got, wanted = percents([report["done"] for report in reported]), percents(list(words))
     worst = max(abs(a - b) for a, b in zip(got, wanted, strict=True))
-    figure = f"{shown(got)} % of the work, {shown(percents(held))} % of the time"
-    table.check(f"tenants of {shown(wanted, '.0f')} %", worst <= 2, figure, "± 2 points")
+    figure = f"{joined(got)} % of the work, {joined(percents(held))} % of the time"
+    table.check(f"tenants of {joined(wanted, '.0f')} %", worst <= 2, figure, "± 2 points")
 
 
 def _strict(table: Table, case: Case) -> None:
-    told, held = case.run(5.0)
+    reported, held = case.run(5.0)
     share = 100 * held[0] / 5.0
     table.near(f"strict 0.25 alone: lease held {held[0]:.2f} of 5 s", share, 25, 1, " %")
-    table.note("strict 0.25 alone: work", f"{told[0]['done'] / 5.0:.0f} kernels of 200 µs per s")
+    table.info("strict 0.25 alone: work", f"{reported[0]['done'] / 5.0:.0f} kernels of 200 µs per s")
 
 
 def _many(table: Table, case: Case, pair: Case) -> None:
-    """Three processes fill each other's pauses and so do more in the same time; the other tenant must not lose."""
+    """Three processes fill each other's pauses and do more work in the same time; the other tenant loses nothing."""
     (_, alone), _ = pair.run()
-    told, held = case.run()
-    three, one = told[0]["done"] + told[2]["done"] + told[3]["done"], told[1]["done"]
+    reported, held = case.run()
+    three, single = reported[0]["done"] + reported[2]["done"] + reported[3]["done"], reported[1]["done"]
     off = abs(2 * held[0] / (sum(held) or 1) - 1) * 100
     words = "3 processes of a tenant against 1"
-    table.check(f"{words}: time", off <= 3, f"{shown(held, '.2f')} s: off by {off:.2f} %", "≤ 3 %")
-    lost = (1 - one / (alone["done"] or 1)) * 100
-    figure = f"{one} kernels, {alone['done']} against a single one: {lost:.2f} % less"
+    table.check(f"{words}: time", off <= 3, f"{joined(held, '.2f')} s: off by {off:.2f} %", "≤ 3 %")
+    lost = (1 - single / (alone["done"] or 1)) * 100
+    figure = f"{single} kernels, {alone['done']} against a single one: {lost:.2f} % less"
     table.check(f"{words}: work of the 1", lost <= 3, figure, "≤ 3 % less")
-    table.note(f"{words}: work of the 3", f"{three} kernels")
+    table.info(f"{words}: work of the 3", f"{three} kernels")
 
 
 def _notebook(table: Table, case: Case) -> None:
-    told, _ = case.run()
-    small = told[1]
+    reported, _ = case.run()
+    small = reported[1]
     figure = f"{small['p99']:.2f} ms (median {small['median']:.3f}, worst {small['worst']:.2f}, of {small['count']})"
     table.check("small kernel beside training: p99", small["p99"] < 20, figure, "< 20 ms")
 
 
 def _holder_killed(lab: Lab, table: Table) -> None:
-    """Three times; the victims are waiting already, so that the survivor is never alone for long."""
+    """Kills the holder three times. All victims are started before, so that the survivor is never alone for long."""
     case = Case(lab, [500, 500], WATCHER)
     watcher, victims = case.programs[1], [case.programs[0], case.add(0, WATCHER), case.add(0, WATCHER)]
     case.ready()
-    watcher.go()
+    watcher.resume()
     killed = []
     for victim in victims:
-        victim.go()
+        victim.resume()
         time.sleep(0.5)
         deadline = time.monotonic() + 5
         while not case.gate().holds(case.tenants[0]) and time.monotonic() < deadline:
@@ -259,7 +259,7 @@ def _holder_killed(lab: Lab, table: Table) -> None:
         killed.append(time.monotonic())
         victim.kill()
         time.sleep(0.7)
-    gaps = watcher.after()["gaps"]
+    gaps = watcher.resume_and_receive()["gaps"]
     case.end()
     waits = [max((gap for end, gap in gaps if moment <= end <= moment + 0.65), default=0.0) * 1e3 for moment in killed]
-    table.check("holder killed: others resume after", max(waits) < 300, f"{shown(waits, '.0f')} ms", "< 300 ms")
+    table.check("holder killed: others resume after", max(waits) < 300, f"{joined(waits, '.0f')} ms", "< 300 ms")

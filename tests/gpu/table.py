@@ -1,4 +1,4 @@
-"""The results of an item, as rows of a Markdown table: a figure, its bound, and whether it is within."""
+"""The results of an item as rows of a Markdown table: a figure, its bound, and whether it is within the bound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Row:
     what: str
     figure: str
     bound: str
-    # None: only told, held to nothing
+    # None: for information only
     holds: bool | None
 
     @property
@@ -22,7 +22,7 @@ class Row:
 @dataclass
 class Table:
     rows: list[Row] = field(default_factory=list)
-    # of an item that broke off, for who has to mend it
+    # the traceback of an item that failed with an exception
     trace: str = ""
 
     @property
@@ -32,10 +32,10 @@ class Table:
     def check(self, what: str, holds: bool, figure: object, bound: object) -> None:
         self.rows.append(Row(what, str(figure), str(bound), bool(holds)))
 
-    def note(self, what: str, figure: object) -> None:
+    def info(self, what: str, figure: object) -> None:
         self.rows.append(Row(what, str(figure), "", None))
 
-    def same(self, what: str, figure: object, bound: object) -> None:
+    def equal(self, what: str, figure: object, bound: object) -> None:
         self.check(what, figure == bound, figure, bound)
 
     def near(self, what: str, figure: float, wanted: float, by: float, unit: str = "") -> None:
@@ -43,11 +43,11 @@ class Table:
             what, abs(figure - wanted) <= by, f"{_short(figure)}{unit}", f"{_short(wanted)} ± {_short(by)}{unit}"
         )
 
-    def most(self, what: str, figure: float, bound: float, unit: str = "") -> None:
+    def at_most(self, what: str, figure: float, bound: float, unit: str = "") -> None:
         self.check(what, figure <= bound, f"{_short(figure)}{unit}", f"≤ {_short(bound)}{unit}")
 
-    def lacking(self, what: str, why: str) -> None:
-        """Not tested is a failure: a report must not pass by leaving things out."""
+    def not_tested(self, what: str, why: str) -> None:
+        """Records a failure: a report must not pass because something was not tested."""
         self.check(what, False, f"not tested: {why}", "tested")
 
     def markdown(self) -> str:

@@ -1,4 +1,4 @@
-"""`together`: several processes on one limit, and 2, 4 and 8 tenants that fill the whole card at once."""
+"""`together`: several processes under one limit, and 2, 4 and 8 tenants that fill the whole GPU at once."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ step(got=2 * len(frees), code=code)
 
 
 def fill(programs: list[Program]) -> list[dict[str, int]]:
-    """All at once."""
+    """Lets all programs allocate at the same time; returns their reports."""
     for program in programs:
-        program.hear()
+        program.receive()
     for program in programs:
-        program.go()
-    return [program.hear(300) for program in programs]
+        program.resume()
+    return [program.receive(300) for program in programs]
 
 
 def together(lab: Lab, table: Table) -> None:
-    limit = lab.small * 2
+    limit = lab.small_limit * 2
     for count in (2, 4):
         tenant = lab.tenant(limit)
         programs = [tenant.start(FILL) for _ in range(count)]
         full = fill(programs)
-        ledger, held = tenant.counted(), lab.held(*programs)
+        ledger, held = tenant.ledger_mib(), lab.held(*programs)
         for program in programs:
             program.kill()
         table.near(f"{count} processes, one limit: ledger", ledger, limit, 2, " MiB")
         table.near(f"{count} processes, one limit: driver", held, limit, count, " MiB")
-        table.same(f"{count} processes: codes", [one["code"] for one in full], [2] * count)
+        table.equal(f"{count} processes: codes", [result["code"] for result in full], [2] * count)
     for count in (2, 4, 8):
-        tenants = [lab.tenant(lab.part(1000 // count)) for _ in range(count)]
+        tenants = [lab.tenant(lab.fraction_mib(1000 // count)) for _ in range(count)]
         programs = [tenant.start(FILL) for tenant in tenants]
         full = fill(programs)
         held_by_each = [lab.held(program) for program in programs]
@@ -44,7 +44,7 @@ def together(lab: Lab, table: Table) -> None:
         limit = tenants[0].limit
         short = [limit - held for held in held_by_each]
         figure = f"{limit} MiB each, short by {', '.join(map(str, short))} MiB"
-        # The driver keeps 6 to 9 MiB per context for itself, and the last tenant finds them missing.
+        # The driver uses 6 to 9 MiB per context itself; they are missing for the last tenant.
         most = 32 if count <= 4 else 9 * count
-        good = all(-2 <= one <= most for one in short) and all(one["code"] == 2 for one in full)
+        good = all(-2 <= result <= most for result in short) and all(result["code"] == 2 for result in full)
         table.check(f"{count} tenants of {1 / count:g}", good, figure, f"short by ≤ {most} MiB, over by ≤ 2, code 2")

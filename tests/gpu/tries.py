@@ -1,7 +1,7 @@
 """`tries`: a tenant that tries to exceed its limit, as far as the library alone can prevent it.
 
-Each try runs in a tenant of its own and ends by taking all it can get. What the driver holds for it, seen from outside,
-is the figure that counts.
+Each attempt runs in its own tenant and finally allocates as much as it can. The memory that the driver holds for it, as
+seen from the host, is compared with the limit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shutil
 import sys
 import textwrap
 
-from lab import BEGIN, Broken, Lab, Program, Tenant
+from lab import BEGIN, Lab, Program, ProgramFailed, Tenant
 from table import Table
 
 FILL = """
@@ -34,7 +34,7 @@ else:
     while not code and count < 100000: code, count = take(c.addressof(p), 2 * MIB), count + 1
     step(code=code)
 """
-# The same file name in another folder is recognised as the driver; another name is not.
+# A copy with the driver's file name is recognised as the driver; a copy with another name is not.
 COPIED = """
 import shutil, re
 c.CDLL("libcuda.so.1")
@@ -80,12 +80,12 @@ for t in threads: t.start()
 for t in threads: t.join()
 step(code=2 if set(codes) == {2} else codes)
 """
-SCRIBBLE = """
+OVERWRITE = """
 import mmap
 cuda, how = Cuda(), sys.argv[1]
 cuda.alloc(200 * MIB)
 with open(LEDGER, "r+b") as f: raw = mmap.mmap(f.fileno(), 131072)
-def scribble():
+def overwrite():
     if how == "zeros": raw[192:192 + 512] = bytes(512); raw[4096:4096 + 448 * 256] = bytes(448 * 256)
     if how == "own": raw[4096 + 64:4096 + 448] = bytes(384); raw[192 + 24:192 + 32] = bytes(8)
     if how == "random": raw[0:128] = os.urandom(128); raw[192:] = os.urandom(131072 - 192)
@@ -93,18 +93,18 @@ def scribble():
     if how == "gone":
         try: os.unlink(LEDGER)
         except OSError: pass
-scribble()
+overwrite()
 code, count = 0, 0
 while not code and count < 100000:
     code, count = cuda.status("cuMemAlloc_v2", c.byref(u64()), size_t(2 * MIB)), count + 1
-    if how in ("zeros", "own") and count % 50 == 0: scribble()
+    if how in ("zeros", "own") and count % 50 == 0: overwrite()
 step(code=code)
 """
 PLAIN_VARIABLES = {"GPUSHARE_LIMIT_MIB": "999999", "GPUSHARE_LEDGER": "/dev/shm/none", "GPUSHARE_MODE": "timesharing"}
 
 
 def tries(lab: Lab, table: Table) -> None:
-    limit = lab.small // 2
+    limit = lab.small_limit // 2
     folder = lab.disk / "copies"
     folder.mkdir()
     _try(lab, table, "limits by variables of its own", limit, FILL, env=PLAIN_VARIABLES)
@@ -114,64 +114,72 @@ def tries(lab: Lab, table: Table) -> None:
     _try(lab, table, "a copied driver, same name", limit, COPIED, folder, "libcuda.so.1", 100000, may_die=True)
     _try(lab, table, "four forked children", limit * 4, CHILDREN, several=True)
     _try(lab, table, "16 threads race for the last block", limit, THREADS)
-    for how, words in (("own", "zeros over its place in the ledger"), ("zeros", "zeros over the whole ledger"),
+    for damage, words in (("own", "zeros over its place in the ledger"), ("zeros", "zeros over the whole ledger"),
                        ("random", "random bytes over the ledger"), ("gone", "removes the ledger"),
                        ("short", "cuts the ledger off")):  # fmt: skip
-        _try(lab, table, words, limit, SCRIBBLE, how, may_die=how == "short")
+        _try(lab, table, words, limit, OVERWRITE, damage, may_die=damage == "short")
     _by_another_name(lab, table, limit, folder)
     shutil.rmtree(folder)
 
 
 def _bare(lab: Lab, table: Table, limit: int) -> None:
-    """env -i: nothing is left of the environment."""
+    """With an empty environment (env -i)."""
     tenant = lab.tenant(limit)
-    bare = [f"{name}={value}" for name, value in lab.bare().items()]
+    bare = [f"{name}={value}" for name, value in lab.minimal_environment().items()]
     words = ["env", "-i", *bare, sys.executable, "-c", BEGIN + textwrap.dedent(FILL)]
     with Program(tenant.command(words), tenant.environment(), lab.file("err")) as program:
         _judge(lab, table, "env -i", tenant, program, program)
 
 
-def _try(lab: Lab, table: Table, what: str, limit: int, program: str, *args: object, **how: object) -> None:
+def _try(lab: Lab, table: Table, what: str, limit: int, program: str, *args: object, **options: object) -> None:
     tenant = lab.tenant(limit)
-    env = how.get("env")
-    with tenant.start(program, *args, env=env) as trying:  # type: ignore[arg-type]  # a dict or nothing
-        _judge(lab, table, what, tenant, trying, None if how.get("several") else trying, bool(how.get("may_die")))
+    env = options.get("env")
+    with tenant.start(program, *args, env=env) as attempt:  # type: ignore[arg-type]  # a dict or nothing
+        _judge(
+            lab,
+            table,
+            what,
+            tenant,
+            attempt,
+            None if options.get("several") else attempt,
+            bool(options.get("may_die")),
+        )
 
 
 def _judge(
     lab: Lab, table: Table, what: str, tenant: Tenant, program: Program, holder: Program | None, may_die: bool = False
 ) -> None:
     try:
-        told = program.hear()
-    except Broken:
+        reported = program.receive()
+    except ProgramFailed:
         if not may_die:
             raise
-        return table.check(what, True, "it dies of it", f"≤ {tenant.limit + 2} MiB")
+        return table.check(what, True, "the process died", f"≤ {tenant.limit + 2} MiB")
     held = lab.held(holder) if holder else _children(lab, tenant)
-    note = told.get("note", "")
-    program.go()
-    # who breaks the driver's own state may meet its other errors; what counts is what it holds
-    good = held <= tenant.limit + 2 and (told["code"] == 2 or (may_die and told["code"] != 0))
-    figure, bound = f"{held} MiB of {tenant.limit}, code {told['code']} {note}", f"≤ {tenant.limit + 2} MiB"
+    note = reported.get("note", "")
+    program.resume()
+    # a program that damages the driver's state may get other errors; only the memory it holds matters
+    good = held <= tenant.limit + 2 and (reported["code"] == 2 or (may_die and reported["code"] != 0))
+    figure, bound = f"{held} MiB of {tenant.limit}, code {reported['code']} {note}", f"≤ {tenant.limit + 2} MiB"
     return table.check(what, good, figure, bound if may_die else bound + ", code 2")
 
 
 def _children(lab: Lab, tenant: Tenant) -> int:
-    """MiB of all processes in the tenant's ledger, which has the host's pids."""
+    """MiB of all processes in the tenant's ledger, which contains the host's pids."""
     nvml = lab.nvml()
     every = nvml.processes(nvml.device(lab.uuid))
     return int(sum(every.get(pid, 0) for pid in tenant.ledger.slots())) >> 20
 
 
 def _by_another_name(lab: Lab, table: Table, limit: int, folder: object) -> None:
-    """The library cannot recognise a driver under another name; reported, so that the limitation is known."""
+    """The library cannot recognise a driver under another name. Reported for information: a known limitation."""
     what = "a copied driver under another name"
-    with lab.tenant(limit).start(COPIED, folder, "libmine.so", limit // 64 + 4) as trying:
+    with lab.tenant(limit).start(COPIED, folder, "libmine.so", limit // 64 + 4) as attempt:
         try:
-            told = trying.hear()
-        except Broken as exc:
-            return table.note(what, exc)
-        held = lab.held(trying)
-        trying.go()
-    where = "held all the same" if held <= limit + 2 else "not the library's to hold: the audit stops it (end-to-end)"
-    return table.note(what, f"{held} MiB of {limit}, code {told['code']}: {where}")
+            reported = attempt.receive()
+        except ProgramFailed as exc:
+            return table.info(what, exc)
+        held = lab.held(attempt)
+        attempt.resume()
+    where = "within the limit" if held <= limit + 2 else "not limited by the library; the audit stops it (end-to-end)"
+    return table.info(what, f"{held} MiB of {limit}, code {reported['code']}: {where}")

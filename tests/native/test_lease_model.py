@@ -31,8 +31,8 @@ def check_same_state(
     library: Path, weights: list[tuple[int, bool]], events: list[tuple[tuple[str, int, int], int]]
 ) -> None:
     """Drives the model and lease.c with the same events and compares results and state after each."""
-    model, lease = Model(), Library(library)
-    implementations: list[LeaseRules] = [model, lease]
+    model, lease_c = Model(), Library(library)
+    implementations: list[LeaseRules] = [model, lease_c]
     now = 10_000 * MS
     counted: dict[tuple[int, int], int] = {}
     for i, (weight, strict) in enumerate(weights):
@@ -40,7 +40,8 @@ def check_same_state(
             rules.step(m.Join(f"t{i}", weight, strict), now)
     for (kind, who, detail), pause in events:
         now += pause
-        me, lease = who % len(weights), counted.get((who % len(weights), detail), 0)
+        me = who % len(weights)
+        counted_lease = counted.get((me, detail), 0)
         event: m.Event
         match kind:
             case "ask":
@@ -48,9 +49,9 @@ def check_same_state(
             case "drained":
                 event = m.Drained(me)
             case "emptied":
-                event = m.Emptied(me, lease)
+                event = m.Emptied(me, counted_lease)
             case "launched":
-                event = m.Launched(me, lease)
+                event = m.Launched(me, counted_lease)
             case "begins":
                 event = m.WaitBegins(me)
             case "ends":
@@ -59,8 +60,8 @@ def check_same_state(
                 event = m.Join(f"t{who}", detail, detail == 250)
         expected, actual = (rules.step(event, now) for rules in implementations)
         assert expected == actual, event
-        assert model.state() == lease.state(), event
-        assert model.crowded(me, now) == lease.crowded(me, now)
+        assert model.state() == lease_c.state(), event
+        assert model.crowded(me, now) == lease_c.crowded(me, now)
         for action in expected:
             if isinstance(action, m.Counted):
                 counted[me, detail] = action.lease

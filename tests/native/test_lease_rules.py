@@ -215,11 +215,11 @@ def test_the_last_process_to_drain_hands_over(sim: LeaseSimulation) -> None:
     sim.ask(single)
     sim.now += MS
     assert sim.ask(multi) == "drain"
-    sim.empty(multi, process=1)
+    sim.synchronize(multi, process=1)
     assert not sim.drained(multi)
     sim.spend(multi, 4)
     assert (sim.ask(multi), sim.ask(single)) == ("drain", "wait")
-    sim.empty(multi, process=2)
+    sim.synchronize(multi, process=2)
     assert sim.drained(multi)
     assert sim.ask(single) == "go"
     assert sim.held(multi) == 14
@@ -234,13 +234,13 @@ def test_hand_over_waits_for_a_synchronizing_process(sim: LeaseSimulation) -> No
     sim.ask(single)
     sim.spend(multi, 10)
     sim.wait(multi, begins=True)
-    sim.empty(multi, process=1)
+    sim.synchronize(multi, process=1)
     assert not sim.drained(multi)
     sim.spend(multi, 12)
     assert not sim.drained(multi)
     assert (sim.ask(multi), sim.ask(single)) == ("drain", "wait")
     sim.wait(multi, begins=False)
-    sim.empty(multi, process=2)
+    sim.synchronize(multi, process=2)
     assert sim.drained(multi)
     assert (sim.ask(single), sim.held(multi)) == ("go", 22)
 
@@ -254,7 +254,7 @@ def test_hand_over_does_not_wait_for_a_dead_process(sim: LeaseSimulation) -> Non
     sim.ask(single)
     sim.spend(multi, 10)
     assert sim.ask(multi) == "drain"
-    sim.empty(multi, process=1)
+    sim.synchronize(multi, process=1)
     assert not sim.drained(multi)
     sim.spend(multi, 5)
     assert sim.ask(multi) == "drain"
@@ -263,7 +263,7 @@ def test_hand_over_does_not_wait_for_a_dead_process(sim: LeaseSimulation) -> Non
     sim.now += 3 * MS
     sim.ask(multi)
     sim.launch(multi, process=1)
-    sim.empty(multi, process=1)
+    sim.synchronize(multi, process=1)
     assert sim.rules.state().tenants[multi].queued == 0
 
 

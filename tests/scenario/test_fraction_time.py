@@ -23,16 +23,16 @@ def leases(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library = tmp_path_factory.mktemp("lease") / "lease.so"
     compiler = shutil.which("cc") or "cc"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE)], check=True, timeout=120)
-    found = ctypes.CDLL(str(library))
-    found.lease_ask.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)]
-    found.lease_drained.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
-    found.lease_drained.restype = ctypes.c_bool
-    note = ctypes.POINTER(ctypes.c_uint32)
-    found.lease_launched.argtypes = found.lease_emptied.argtypes = [ctypes.c_void_p, note]
-    found.lease_wait_begins.argtypes = [ctypes.c_void_p]
-    found.lease_wait_ends.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
-    found.lease_join.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_bool, ctypes.c_uint64]
-    return found
+    lease_c = ctypes.CDLL(str(library))
+    lease_c.lease_ask.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.POINTER(ctypes.c_uint64)]
+    lease_c.lease_drained.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64]
+    lease_c.lease_drained.restype = ctypes.c_bool
+    counted = ctypes.POINTER(ctypes.c_uint32)
+    lease_c.lease_launched.argtypes = lease_c.lease_emptied.argtypes = [ctypes.c_void_p, counted]
+    lease_c.lease_wait_begins.argtypes = [ctypes.c_void_p]
+    lease_c.lease_wait_ends.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+    lease_c.lease_join.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_bool, ctypes.c_uint64]
+    return lease_c
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Job:
     ends: int = 10_000 * MS
 
 
-class Card:
+class Gpu:
     """One GPU and the jobs that launch on it."""
 
     def __init__(self, leases: ctypes.CDLL, *jobs: Job) -> None:
@@ -60,7 +60,7 @@ class Card:
 
     def run(self, seconds: float) -> list[float]:
         """The fraction of the GPU's time that each job has used."""
-        start = 1_000 * MS  # a real clock does not begin at 0
+        start = 1_000 * MS  # a real clock does not start at 0
         end = start + int(seconds * 1000 * MS)
         events = [(start + job.begins, number) for number, job in enumerate(self._jobs)]
         heapq.heapify(events)
@@ -73,14 +73,14 @@ class Card:
         return [computed / (end - start) for computed in self.computed]
 
     def _step(self, number: int, now: int) -> int:
-        """Let a job act at a moment. Returns when it acts next."""
+        """Lets a job act at a time. Returns when it acts next."""
         job, gate, until = self._jobs[number], ctypes.addressof(self._gate), ctypes.c_uint64()
         me = self._leases.lease_join(gate, f"pod-{number}".encode(), job.weight, job.strict, now)
         assert me == number
         answer = self._leases.lease_ask(gate, me, now, ctypes.byref(until))
         if answer == GO:
             self._leases.lease_launched(self._tenant(number), ctypes.byref(self._counted[number]))
-            # While a kernel runs the program is in a synchronise call, or the lease would be taken for idle.
+            # While a kernel runs the program is in a synchronize call; otherwise the holder would count as idle.
             self._leases.lease_wait_begins(self._tenant(number))
             self._computing[number] = True
             self.computed[number] += job.kernel
@@ -110,24 +110,24 @@ class Card:
 )
 def test_fair_follows_the_weights(leases: ctypes.CDLL, weights: tuple[int, ...], wanted: tuple[float, ...]) -> None:
     """Busy jobs get time in proportion to their fractions, within two percentage points."""
-    found = Card(leases, *(Job(weight) for weight in weights)).run(5)
+    shares = Gpu(leases, *(Job(weight) for weight in weights)).run(5)
 
-    assert found == pytest.approx(wanted, abs=0.02)
+    assert shares == pytest.approx(wanted, abs=0.02)
 
 
-def test_fair_gives_idle_time_away(leases: ctypes.CDLL) -> None:
+def test_fair_uses_idle_time(leases: ctypes.CDLL) -> None:
     """A job with a quarter gets the whole GPU while the other is idle, and its quarter when the other is back."""
-    card = Card(leases, Job(250), Job(750, begins=2_000 * MS, ends=4_000 * MS))
+    gpu = Gpu(leases, Job(250), Job(750, begins=2_000 * MS, ends=4_000 * MS))
 
-    small, large = card.run(6)
+    small, large = gpu.run(6)
 
     # Four seconds alone, two seconds with a quarter.
     assert (small, large) == pytest.approx((4.5 / 6, 1.5 / 6), abs=0.02)
 
 
-def test_idle_time_is_not_saved_up(leases: ctypes.CDLL) -> None:
+def test_idle_time_earns_no_credit(leases: ctypes.CDLL) -> None:
     """A job that starts late shares from then on, and is not compensated for the time before."""
-    early, late = Card(leases, Job(500), Job(500, begins=3_000 * MS)).run(6)
+    early, late = Gpu(leases, Job(500), Job(500, begins=3_000 * MS)).run(6)
 
     assert (early, late) == pytest.approx((0.75, 0.25), abs=0.02)
 
@@ -135,20 +135,20 @@ def test_idle_time_is_not_saved_up(leases: ctypes.CDLL) -> None:
 @pytest.mark.parametrize("weight", [250, 500, 750])
 def test_strict_stays_within_its_fraction(leases: ctypes.CDLL, weight: int) -> None:
     """A strict job never gets more than its fraction, even on an idle GPU."""
-    (found,) = Card(leases, Job(weight, strict=True)).run(5)
+    (share,) = Gpu(leases, Job(weight, strict=True)).run(5)
 
-    assert found == pytest.approx(weight / 1000, abs=0.01)
+    assert share == pytest.approx(weight / 1000, abs=0.01)
 
 
 def test_strict_jobs_beside_each_other(leases: ctypes.CDLL) -> None:
     """Strict jobs with 25 % and 75 % get 25 % and 75 %."""
-    found = Card(leases, Job(250, strict=True), Job(750, strict=True)).run(5)
+    shares = Gpu(leases, Job(250, strict=True), Job(750, strict=True)).run(5)
 
-    assert found == pytest.approx((0.25, 0.75), abs=0.02)
+    assert shares == pytest.approx((0.25, 0.75), abs=0.02)
 
 
 def test_small_kernels_beside_large_ones(leases: ctypes.CDLL) -> None:
     """Fractions are of time, not of launches: many small kernels count as much as one that takes as long."""
-    found = Card(leases, Job(500, kernel=MS // 100), Job(500, kernel=5 * MS)).run(3)
+    shares = Gpu(leases, Job(500, kernel=MS // 100), Job(500, kernel=5 * MS)).run(3)
 
-    assert found == pytest.approx((0.5, 0.5), abs=0.03)
+    assert shares == pytest.approx((0.5, 0.5), abs=0.03)

@@ -1,7 +1,7 @@
-"""A whole platform on the fake driver: `aliquot up` finds its GPUs as it would find real ones, and jobs use them.
+"""A whole platform on the fake driver: `aliquot up` finds its GPUs as it finds real ones, and jobs use them.
 
-Two GPUs of 16384 MiB. A job mounts the driver from the machine, as the container toolkit would do, and runs a few lines
-of Python that import `cu`; `cuda()` there is the GPU that the job was given.
+There are two GPUs of 16384 MiB. A job mounts the driver from the host, as the container toolkit does, and runs a few
+lines of Python that import `cu`; `cuda()` there is the GPU that the job was given.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def fill(gpu, step=2):
     return step * len(frees), code
 
 def hold():
-    # Until its input ends, or it is killed.
+    # Keeps the memory until stdin ends or the process is killed.
     sys.stdin.read()
 """
 
@@ -61,30 +61,30 @@ class Program:
         self._process = process
         self.errors = ""
 
-    def says(self) -> list[str]:
+    def read_words(self) -> list[str]:
         """The words of its next output line; fails when it ends without one."""
         assert self._process.stdout is not None
         if not (line := self._process.stdout.readline()):
             raise AssertionError(f"ended with {self.end()}: {self.errors}")
         return line.split()
 
-    def tell(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
-    def ends_or_says(self) -> None:
-        """Wait until it prints a line or ends."""
+    def wait_for_output(self) -> None:
+        """Waits until it prints a line or ends."""
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
     def end(self) -> int:
-        """Close its input, which ends the program unless it was killed before; its exit status."""
+        """Closes its input, which ends the program. Returns its exit status."""
         self.errors = self._process.communicate(timeout=120)[1]
         return self._process.returncode
 
     def killed(self) -> bool:
-        """Wait until it was killed."""
+        """Waits until it ends; True when it was killed."""
         return self._process.wait(SECONDS) == KILLED
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class Node(Platform):
 
     # --- jobs
 
-    def begin(
+    def submit_job(
         self,
         name: str,
         how: str = "-g 0.5",
@@ -128,7 +128,7 @@ class Node(Platform):
         command: str = "--command sleep --args infinity",
         phases: tuple[str, ...] = ("Running",),
     ) -> None:
-        """Submit a job that mounts the driver, and wait until it is in one of these phases."""
+        """Submits a job that mounts the driver, and waits until it is in one of these phases."""
         self._jobs.append(name)
         variables = " ".join(f"-e {key}={value}" for key, value in self.machine.environment().items())
         mount = f"--host-path path={self.machine.folder},mount={DRIVER_PATH},readwrite"
@@ -160,15 +160,15 @@ class Node(Platform):
         self._programs.append(Program(process))
         return self._programs[-1]
 
-    def runs(self, job: str, program: str) -> list[str]:
-        """The words that a program prints which ends by itself."""
+    def run_program(self, job: str, program: str) -> list[str]:
+        """Runs a program that ends by itself; returns the words of its first line."""
         started = self.start(job, program)
-        words = started.says()
+        words = started.read_words()
         assert started.end() == 0
         return words
 
     def clean(self) -> None:
-        """Delete all jobs, and end all programs."""
+        """Deletes all jobs and ends all programs."""
         for program in self._programs:
             program.close()
         for name in self._jobs:
@@ -189,7 +189,7 @@ class Node(Platform):
         return str(self.get(f"{PREFIX}/namespaces/runai-{PROJECT}/pods/{job}-0-0")["metadata"]["uid"])
 
     def held(self, job: str) -> dict[int, int]:
-        """MiB of each of a job's processes, by the driver's count."""
+        """MiB by process of a job, as the driver reports them."""
         namespace = syscalls.pid_namespace(self.job_instances()[job].pid)
         return {pid: mib for pid, mib in self.process_memory().items() if _is_in(pid, namespace)}
 
@@ -205,24 +205,26 @@ class Node(Platform):
         """The job's events, as its user sees them."""
         return self.sh(f"runai describe job {job} -p {PROJECT}").out
 
-    def tells(self, job: str, pattern: str) -> None:
-        """Wait until an event matches."""
+    def wait_for_event(self, job: str, pattern: str) -> None:
+        """Waits until an event matches."""
         output = ""
 
-        def there() -> bool:
+        def matches() -> bool:
             nonlocal output
             output = self.events(job)
             return re.search(pattern, output) is not None
 
         try:
-            wait_until(there, pattern)
+            wait_until(matches, pattern)
         except AssertionError:
             raise AssertionError(f"no {pattern} in\n{output}") from None
 
     def process_memory(self) -> dict[int, int]:
-        """MiB of every process of the machine, by the driver's count."""
-        ask = "n = Nvml(); print_line(*(w for u in sys.argv[1:] for p in n.processes(n.device(u)).items() for w in p))"
-        command = [PYTHON, "-c", f"from cu import *; {ask}", *UUIDS]
+        """MiB by process of the machine, as the driver reports them."""
+        query = (
+            "n = Nvml(); print_line(*(w for u in sys.argv[1:] for p in n.processes(n.device(u)).items() for w in p))"
+        )
+        command = [PYTHON, "-c", f"from cu import *; {query}", *UUIDS]
         environment = {**os.environ, **self.machine.environment(str(self.machine.folder))}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
         words = [int(word) for word in done.stdout.split()]

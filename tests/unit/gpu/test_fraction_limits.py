@@ -1,4 +1,4 @@
-"""How much memory a GPU fraction is, and the limits file of the sharing library."""
+"""The memory of a GPU fraction, and the limits file of the sharing library."""
 
 from __future__ import annotations
 
@@ -63,25 +63,25 @@ def test_memory_is_used_as_requested() -> None:
     [
         (SharingOptions(), 8127),
         (SharingOptions(limit_milli=800), 26008),  # F12: request 0.25, limit 0.8
-        (SharingOptions(limit_milli=100), 8127),  # never below what is guaranteed
+        (SharingOptions(limit_milli=100), 8127),  # never below the guarantee
         (SharingOptions(limit_mib=12288), 12288),
-        (SharingOptions(limit_mib=1 << 30), 32510),  # nor beyond the card
+        (SharingOptions(limit_mib=1 << 30), 32510),  # nor above the GPU's memory
     ],
 )
-def test_how_far_it_may_grow(options: SharingOptions, wanted: int) -> None:
-    """A quarter is guaranteed whatever the limit is; the limit is what it may grow to."""
-    found = gpu_allocation(V100, DeviceShare(index=0, milli=250), options)
+def test_guarantee_and_limit(options: SharingOptions, wanted: int) -> None:
+    """The quarter is guaranteed whatever the limit is; the fraction may grow up to the limit."""
+    allocation = gpu_allocation(V100, DeviceShare(index=0, milli=250), options)
 
-    assert (found.guaranteed_mib, found.limit_mib) == (8127, wanted)
+    assert (allocation.guaranteed_mib, allocation.limit_mib) == (8127, wanted)
 
 
 def test_the_limits_file() -> None:
     """Version, tenant and mode, a line for each GPU in bytes, and an end that marks it complete."""
-    found = gpu_allocation(
+    allocation = gpu_allocation(
         V100, DeviceShare(index=0, milli=250), SharingOptions(limit_milli=800, mode=ComputeMode.FAIR), pod_uid="pod-1"
     )
 
-    assert render_limits([found]) == (
+    assert render_limits([allocation]) == (
         "gpushare 1\ntenant pod-1\nmode fair\n"
         f"gpu GPU-a limit={26008 * MIB} guaranteed={8127 * MIB} weight=250 context=0 cap={26008 * MIB}\nend\n"
     )
@@ -99,6 +99,6 @@ def test_options_are_read_from_annotations() -> None:
     [{labels.GPU_FRACTION_LIMIT: "lots"}, {labels.GPU_COMPUTE_MODE: "x"}, {labels.GPU_MEMORY_LIMIT_MIB: "1G"}],
 )
 def test_options_that_cannot_be_parsed(annotations: dict[str, str]) -> None:
-    """They are refused, not ignored: a pod would run with another limit than intended."""
+    """Invalid options are refused, not ignored: a pod would run with another limit than intended."""
     with pytest.raises(Invalid, match="cannot be read"):
         sharing_options(annotations)

@@ -1,4 +1,4 @@
-"""What pods are given to see their share of the GPUs: one function, in tables."""
+"""The files, devices and variables that pods get for their share of the GPUs."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ from aliquot.gpu.limits_file import render_limits
 HOST = HostPaths("/lib/gpushare.so", "/shm/pod-1", "/shm/gates")
 
 
-def part(uuid: str = "GPU-a", milli: int = 500, mode: ComputeMode = ComputeMode.TIMESHARING) -> GpuAllocation:
+def fraction(uuid: str = "GPU-a", milli: int = 500, mode: ComputeMode = ComputeMode.TIMESHARING) -> GpuAllocation:
     return GpuAllocation(0, uuid, "NVIDIA A10", milli, 11514, 11514, mode, "/dev/nvidia0", "pod-1", 518)
 
 
-def places(found: Injection) -> dict[str, bool]:
-    """Every file that a pod gets, and whether it may write it."""
-    return {file.path: False for file in found.files} | {mount.path: not mount.read_only for mount in found.mounts}
+def writable_by_path(injection: Injection) -> dict[str, bool]:
+    """The files that a pod gets, and whether it may write them."""
+    return {file.path: False for file in injection.files} | {
+        mount.path: not mount.read_only for mount in injection.mounts
+    }
 
 
 @pytest.mark.parametrize(
     ("allocations", "enforcement", "wanted"),
     [
         ((), Enforcement.SHIM, {}),
-        ((part(milli=1000),), Enforcement.SHIM, {}),
-        ((part(),), Enforcement.NONE, {}),
-        ((part(),), Enforcement.SHIM, {LIBRARY: False, PRELOAD: False, LIMITS: False, LEDGER: True}),
+        ((fraction(milli=1000),), Enforcement.SHIM, {}),
+        ((fraction(),), Enforcement.NONE, {}),
+        ((fraction(),), Enforcement.SHIM, {LIBRARY: False, PRELOAD: False, LIMITS: False, LEDGER: True}),
         # The driver does not limit managed memory: the library stays.
-        ((part(),), Enforcement.CGROUP, {LIBRARY: False, PRELOAD: False, LIMITS: False, LEDGER: True}),
+        ((fraction(),), Enforcement.CGROUP, {LIBRARY: False, PRELOAD: False, LIMITS: False, LEDGER: True}),
         (
-            (part(mode=ComputeMode.STRICT), part("GPU-b", mode=ComputeMode.STRICT)),
+            (fraction(mode=ComputeMode.STRICT), fraction("GPU-b", mode=ComputeMode.STRICT)),
             Enforcement.SHIM,
             {
                 LIBRARY: False,
@@ -52,27 +54,27 @@ def places(found: Injection) -> dict[str, bool]:
             },
         ),
     ],
-    ids=["none", "whole", "nobody keeps limits", "part", "part, kept by the driver", "two parts, strict"],
+    ids=["none", "whole", "no enforcement", "fraction", "fraction, limited by the driver", "two fractions, strict"],
 )
-def test_which_files(allocations: tuple[GpuAllocation, ...], enforcement: Enforcement, wanted: dict[str, bool]) -> None:
+def test_files(allocations: tuple[GpuAllocation, ...], enforcement: Enforcement, wanted: dict[str, bool]) -> None:
     """A fraction brings the library, limits and ledger; leases bring a gate per GPU; a whole GPU brings nothing."""
-    found = build_injection(allocations, enforcement, HOST)
+    injection = build_injection(allocations, enforcement, HOST)
 
-    assert places(found) == wanted
-    assert found.requires_library == bool(wanted)
+    assert writable_by_path(injection) == wanted
+    assert injection.requires_library == bool(wanted)
 
 
-def test_which_devices() -> None:
+def test_devices() -> None:
     """Only the GPUs that were given, and the device files that every GPU program opens."""
-    found = build_injection((part(),), Enforcement.SHIM, HOST).devices
+    devices = build_injection((fraction(),), Enforcement.SHIM, HOST).devices
 
-    assert found[:2] == ("/dev/nvidia0", "/dev/nvidiactl")
+    assert devices[:2] == ("/dev/nvidia0", "/dev/nvidiactl")
     assert build_injection((), Enforcement.SHIM).devices == ()
 
 
-def test_which_variables() -> None:
+def test_variables() -> None:
     """GPUs by UUID; a fraction excludes graphics and video, which the library does not intercept."""
-    assert build_injection((part(), part("GPU-b")), Enforcement.SHIM, HOST).environment == {
+    assert build_injection((fraction(), fraction("GPU-b")), Enforcement.SHIM, HOST).environment == {
         "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "RUNAI_NUM_OF_GPUS": "1",
@@ -82,16 +84,16 @@ def test_which_variables() -> None:
 
 def test_no_limit_in_the_environment() -> None:
     """A program could change a variable: limits are in a file, which can be rewritten while the pod runs."""
-    found = build_injection((part(),), Enforcement.SHIM, HOST)
+    injection = build_injection((fraction(),), Enforcement.SHIM, HOST)
 
-    assert not [name for name in found.environment if name.startswith(("GPUSHARE", "LD_"))]
-    (limits,) = (file for file in found.files if file.path == LIMITS)
-    assert (limits.text, limits.source) == (render_limits((part(),)), "/shm/pod-1/limits")
+    assert not [name for name in injection.environment if name.startswith(("GPUSHARE", "LD_"))]
+    (limits,) = (file for file in injection.files if file.path == LIMITS)
+    assert (limits.text, limits.source) == (render_limits((fraction(),)), "/shm/pod-1/limits")
 
 
-def test_where_nothing_can_be_mounted() -> None:
+def test_without_mounts() -> None:
     """Without mounts the same library is loaded by variables, which cooperative programs keep."""
-    environment = build_injection((part(),), Enforcement.SHIM, HOST).fallback_environment
+    environment = build_injection((fraction(),), Enforcement.SHIM, HOST).fallback_environment
 
     assert (environment["LD_PRELOAD"], environment["GPUSHARE_LIMIT_MIB"]) == (HOST.library, "11514")
 
@@ -106,5 +108,5 @@ def test_where_nothing_can_be_mounted() -> None:
     ],
 )
 def test_the_preload_file_of_an_image_is_kept(own: str, wanted: str) -> None:
-    """Our line comes after the image's own lines, once."""
+    """The library's line comes once, after the image's own lines."""
     assert preload_text(own, LIBRARY + "\n") == wanted

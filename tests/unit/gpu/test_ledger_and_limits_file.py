@@ -73,8 +73,8 @@ def test_a_limit_is_changed_in_place(tmp_path: Path) -> None:
 
     assert limits_file.write_limit(path, "GPU-b", 7)
 
-    found = limits_file.read_limits(path)
-    assert (found["GPU-a"].limit, found["GPU-b"]) == (800 * MIB, Limit(7, 250 * MIB, 800 * MIB))
+    limits = limits_file.read_limits(path)
+    assert (limits["GPU-a"].limit, limits["GPU-b"]) == (800 * MIB, Limit(7, 250 * MIB, 800 * MIB))
     assert path.stat().st_ino == number
     assert limits_file.write_limit(path, "GPU-b", 800 * MIB)
     assert path.read_text() == before

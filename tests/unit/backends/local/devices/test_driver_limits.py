@@ -35,12 +35,12 @@ class LimitedRuntime:
         self.group = self.groups / "aliquot" / UID
         self.data = folder / "data"
 
-    def runtime(self, keeper: FakeDriver | None = None) -> ProcessRuntime:
+    def runtime(self, driver: FakeDriver | None = None) -> ProcessRuntime:
         tree = Cgroups(self.groups, self.groups)
-        return ProcessRuntime(self.data, isolated=False, control_groups=tree, cgroup_limiter=keeper or self.driver)
+        return ProcessRuntime(self.data, isolated=False, control_groups=tree, cgroup_limiter=driver or self.driver)
 
-    async def runs(self, runtime: ProcessRuntime, script: str = "echo ran") -> str:
-        """What a pod prints whose GPU the driver limits."""
+    async def run_pod(self, runtime: ProcessRuntime, script: str = "echo ran") -> str:
+        """Runs a pod whose GPU memory the driver limits; returns its output."""
         over = asyncio.Event()
         runtime.on_end = lambda uid, ended: over.set()
         assignment = PodAssignment(UID, "runai-team-a", "p-0-0", "here")
@@ -61,20 +61,20 @@ async def test_limits_are_set_before_the_program_runs(limited: LimitedRuntime) -
     """The driver has guarantee and limit before a process is in the group, and the pod joins the group."""
     limited.driver.watched = limited.data / "pods" / UID / "state.json"
 
-    assert await limited.runs(limited.runtime()) == "ran\n"
+    assert await limited.run_pod(limited.runtime()) == "ran\n"
 
     assert limited.driver.group_limits == {(limited.group, "GPU-a"): (1 << 30, 2 << 30)}
     assert limited.driver.watched_existed == [False]
-    assert (limited.group / "cgroup.procs").read_text() == "0"  # the launcher's own, and what it starts
+    assert (limited.group / "cgroup.procs").read_text() == "0"  # the launcher and its children
 
 
 @pytest.mark.parametrize("fault", ["refused", "ignored"])
 async def test_a_limit_that_is_not_set(limited: LimitedRuntime, fault: str) -> None:
-    """Where the driver refuses, or sets another limit, the pod does not run, and the reason says so."""
+    """When the driver refuses the limit or sets another one, the pod is not started, with the reason."""
     limited.driver.fault = fault
 
     with pytest.raises(CannotStart, match="cannot be enforced") as caught:
-        await limited.runs(limited.runtime())
+        await limited.run_pod(limited.runtime())
 
     assert caught.value.reason == "GPULimitNotKept"
     assert not (limited.data / "pods" / UID / "log").exists()
@@ -85,14 +85,14 @@ async def test_a_group_that_cannot_be_joined(limited: LimitedRuntime) -> None:
     (limited.group / "cgroup.procs").mkdir(parents=True)
 
     with pytest.raises(CannotStart, match="cannot be enforced") as caught:
-        await limited.runs(limited.runtime())
+        await limited.run_pod(limited.runtime())
 
     assert caught.value.reason == "GPULimitNotKept"
 
 
 async def test_the_guarantee_is_cleared_before_the_group_is_removed(limited: LimitedRuntime) -> None:
-    """Otherwise the parents would keep it for ever; a platform that was started later does it as well."""
-    await limited.runs(limited.runtime())
+    """Otherwise the parent groups would keep it for ever. A platform that was started later does it too."""
+    await limited.run_pod(limited.runtime())
     limited.driver.watched_existed.clear()
     limited.driver.watched = limited.group
 
@@ -105,7 +105,7 @@ async def test_the_guarantee_is_cleared_before_the_group_is_removed(limited: Lim
 async def test_limits_of_a_running_pod_change(limited: LimitedRuntime) -> None:
     """The limit changes on the pod's group; when the driver does not change it, the call returns False."""
     runtime = limited.runtime()
-    await limited.runs(runtime)
+    await limited.run_pod(runtime)
 
     assert runtime.set_cgroup_limit(UID, CgroupLimit("GPU-a", 1 << 30, 3 << 30))
     assert limited.driver.group_limits[limited.group, "GPU-a"] == (1 << 30, 3 << 30)
@@ -117,7 +117,7 @@ async def test_killed_between_spec_and_group(limited: LimitedRuntime) -> None:
     """The next platform removes the pod, whether its group was created or not."""
     limited.driver.fault = "refused"
     with pytest.raises(CannotStart):
-        await limited.runs(limited.runtime())
+        await limited.run_pod(limited.runtime())
     (spec,) = (limited.data / "pods").glob("*/spec.json")
     assert json.loads(spec.read_text())["cgroups"][0]["path"] == str(limited.group)
     limited.driver.fault = ""
@@ -141,8 +141,8 @@ def test_limits_are_verified(tmp_path: Path) -> None:
 
 
 def test_driver_limits_need_version_2(tmp_path: Path) -> None:
-    """Pods have a group for the driver only on machines with control groups of version 2."""
+    """Pods have a control group for the driver only on machines with cgroups version 2."""
     (tmp_path / "old" / "memory").mkdir(parents=True)
 
     assert Cgroups(tmp_path / "old").leaf(UID) is None
-    assert LimitedRuntime(tmp_path).runtime().cgroup_version == 0  # nor where pods are not kept apart
+    assert LimitedRuntime(tmp_path).runtime().cgroup_version == 0  # nor when pods are not isolated

@@ -19,7 +19,7 @@ from aliquot.units import MIB
 
 
 def held(*used_mib: int, limit_mib: int = 8192) -> PodUsage:
-    uses = tuple(ProcessMemory("GPU-a", 100 + place, mib * MIB) for place, mib in enumerate(used_mib))
+    uses = tuple(ProcessMemory("GPU-a", 100 + index, mib * MIB) for index, mib in enumerate(used_mib))
     return PodUsage("pod-1", "GPU-a", limit_mib * MIB, uses)
 
 
@@ -27,18 +27,18 @@ def held(*used_mib: int, limit_mib: int = 8192) -> PodUsage:
     ("used", "limit", "wanted"),
     [(8192, 8192, False), (8256, 8192, False), (8275, 8192, True), (464, 400, False), (465, 400, True), (600, 0, True)],
 )
-def test_what_is_over(used: int, limit: int, wanted: bool) -> None:
+def test_over_the_limit(used: int, limit: int, wanted: bool) -> None:
     """A pod is over its limit when it exceeds it by more than 1%, and by more than 64 MiB."""
     assert held(used, limit_mib=limit).is_over is wanted
 
 
-def test_one_sample_is_no_proof() -> None:
+def test_one_sample_is_not_enough() -> None:
     """Only a pod that is over its limit three times in a row is acted upon, and then in each check until it fits."""
     counts: dict[tuple[str, str], int] = {}
     acted = []
     for used in (9000, 9000, 8000, 9000, 9000, 9000, 9000, 8000):
-        counts, found = find_overruns(counts, [held(used)])
-        acted.append(len(found))
+        counts, overruns = find_overruns(counts, [held(used)])
+        acted.append(len(overruns))
 
     assert acted == [0, 0, 0, 0, 0, 1, 1, 0]
     assert SAMPLES == 3
@@ -51,8 +51,8 @@ def test_the_largest_process_is_killed() -> None:
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=6), st.integers(0, 20_000))
-def test_what_is_left_fits(used: list[int], limit: int) -> None:
-    """Whatever was held, the remaining processes hold at most the limit."""
+def test_the_remaining_processes_fit(used: list[int], limit: int) -> None:
+    """The remaining processes hold at most the limit."""
     usage = held(*used, limit_mib=limit)
     ended = set(processes_to_kill(usage))
 
@@ -68,9 +68,9 @@ def test_processes_are_summed_by_pod() -> None:
         ProcessMemory("GPU-b", 1, 80),
     ]
 
-    found = usage_by_pod(uses, {1: "x", 2: "x", 3: "y"}, {"x": {"GPU-a": 5, "GPU-b": 6}, "y": {"GPU-a": 7}})
+    usages = usage_by_pod(uses, {1: "x", 2: "x", 3: "y"}, {"x": {"GPU-a": 5, "GPU-b": 6}, "y": {"GPU-a": 7}})
 
-    assert [(one.uid, one.uuid, one.limit, one.used) for one in found] == [
+    assert [(usage.uid, usage.uuid, usage.limit, usage.used) for usage in usages] == [
         ("x", "GPU-a", 5, 30),
         ("x", "GPU-b", 6, 80),
         ("y", "GPU-a", 7, 40),
@@ -85,7 +85,7 @@ def test_a_gpu_that_was_not_given() -> None:
     assert "where it has no share" in overrun_message(stolen)
 
 
-def test_both_figures_are_named() -> None:
-    """The message has what was held and what was allowed."""
+def test_the_message_has_both_figures() -> None:
+    """The message shows the memory held and the limit."""
     assert "holds 9000 MiB" in overrun_message(held(9000))
     assert "limit is 8192 MiB" in overrun_message(held(9000))

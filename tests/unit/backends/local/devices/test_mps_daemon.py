@@ -37,7 +37,7 @@ class Machine:
         self.folder = folder
         self.devices = node_of(folder, FakeDriver((ONE, TWO)), settings=settings)
 
-    def starts(self, uid: str, *gpus: int, milli: int = 250) -> Injection:
+    def start_pod(self, uid: str, *gpus: int, milli: int = 250) -> Injection:
         shares = [DeviceShare(index=index, milli=milli) for index in gpus or (0,)]
         return self.devices.injection(NODE, shares, SharingOptions(mode=ComputeMode.MPS), uid)
 
@@ -65,31 +65,31 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_servers_of_pods_reach_the_daemon(control: Path, tmp_path: Path) -> None:
     """MPS servers run as the users of pods, and reach the daemon by its path on the machine."""
     machine = Machine(tmp_path)
-    machine.starts("a")
+    machine.start_pod("a")
 
     (pipe,) = (tmp_path / "share_dirs" / "mps").rglob("pipe")
 
-    on_the_way = [place for place in (pipe, *pipe.parents) if tmp_path in place.parents]
-    assert all(place.stat().st_mode & 0o001 for place in on_the_way)
+    folders = [path for path in (pipe, *pipe.parents) if tmp_path in path.parents]
+    assert all(path.stat().st_mode & 0o001 for path in folders)
 
 
 def test_a_pod_that_asks_for_it(control: Path, tmp_path: Path) -> None:
-    """It reaches the daemon of its GPU, gets its share of compute, and its memory is limited as everywhere."""
-    found = Machine(tmp_path).starts("pod-1")
+    """It can reach the daemon of its GPU, gets its share of compute, and its memory is limited as usual."""
+    injection = Machine(tmp_path).start_pod("pod-1")
 
-    assert found.environment["CUDA_MPS_PIPE_DIRECTORY"] == MPS
-    assert found.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
-    (pipe,) = (mount for mount in found.mounts if mount.path == MPS)
+    assert injection.environment["CUDA_MPS_PIPE_DIRECTORY"] == MPS
+    assert injection.environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
+    (pipe,) = (mount for mount in injection.mounts if mount.path == MPS)
     assert (Path(pipe.source) / "control").exists()
-    assert found.requires_library
-    assert "\nmode timesharing\n" in found.files[1].text
+    assert injection.requires_library
+    assert "\nmode timesharing\n" in injection.files[1].text
 
 
 def test_one_daemon_for_each_gpu(control: Path, tmp_path: Path) -> None:
     """The first pod on a GPU starts the daemon, the last one stops it; other GPUs have their own."""
     machine = Machine(tmp_path)
-    for uid, card in (("pod-1", 0), ("pod-2", 0), ("pod-3", 1)):
-        machine.starts(uid, card)
+    for uid, gpu in (("pod-1", 0), ("pod-2", 0), ("pod-3", 1)):
+        machine.start_pod(uid, gpu)
     assert (machine.daemons(), machine.started()) == (["GPU-a", "GPU-b"], ["GPU-a", "GPU-b"])
 
     machine.devices.release("pod-1")
@@ -101,10 +101,10 @@ def test_one_daemon_for_each_gpu(control: Path, tmp_path: Path) -> None:
 
 def test_a_daemon_outlives_the_platform(control: Path, tmp_path: Path) -> None:
     """The next platform uses the same daemon, and stops it when its last pod has ended meanwhile."""
-    Machine(tmp_path).starts("pod-1")
+    Machine(tmp_path).start_pod("pod-1")
     again = Machine(tmp_path)
     again.devices.sweep({"pod-1"})
-    again.starts("pod-1")
+    again.start_pod("pod-1")
     assert (again.daemons(), again.started()) == (["GPU-a"], ["GPU-a"])
 
     Machine(tmp_path).devices.sweep(frozenset())
@@ -115,26 +115,26 @@ def test_a_daemon_outlives_the_platform(control: Path, tmp_path: Path) -> None:
 def test_mps_is_off_by_default(control: Path, tmp_path: Path) -> None:
     """A pod that asks for it is not started, and the message names the setting."""
     with pytest.raises(CannotStart, match="`aliquot up --gpu-mps` switches it on") as caught:
-        Machine(tmp_path, GpuSettings()).starts("pod-1")
+        Machine(tmp_path, GpuSettings()).start_pod("pod-1")
 
     assert caught.value.reason == "MPSUnavailable"
 
 
 def test_a_machine_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the control program is missing, a pod that asks for it is not started; the message names it."""
+    """When the control program is missing, a pod that asks for MPS is not started; the message names the program."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(CannotStart, match=f"this machine has no {PROGRAM}"):
-        Machine(tmp_path).starts("pod-1")
+        Machine(tmp_path).start_pod("pod-1")
 
 
 def test_a_daemon_that_does_not_start(control: Path, tmp_path: Path) -> None:
-    """The message has the daemon's own reason, and nothing is left of it once the pod is gone."""
+    """The message has the daemon's reason; its folder is removed with the pod."""
     (tmp_path / "broken").write_text("Cannot find a GPU\n")
     machine = Machine(tmp_path)
 
     with pytest.raises(CannotStart, match="did not start on GPU-a: Cannot find a GPU"):
-        machine.starts("pod-1")
+        machine.start_pod("pod-1")
 
     machine.devices.release("pod-1")
     assert not (tmp_path / "share_dirs" / "mps" / "GPU-a").exists()
@@ -147,7 +147,7 @@ def test_sockets_need_a_short_path(control: Path, tmp_path: Path) -> None:
     folder.mkdir()
 
     with pytest.raises(CannotStart, match="is too long a path for its sockets; use a shorter --data-dir"):
-        Machine(folder).starts("pod-1")
+        Machine(folder).start_pod("pod-1")
 
     share_dirs = open_share_dirs(tmp_path / ("y" * 200))
     share_dirs.folder.rmdir()
@@ -157,7 +157,7 @@ def test_sockets_need_a_short_path(control: Path, tmp_path: Path) -> None:
 def test_only_on_one_gpu(control: Path, tmp_path: Path) -> None:
     """A pod can use one daemon, so it cannot have fractions of several GPUs under MPS."""
     with pytest.raises(CannotStart, match="on several GPUs"):
-        Machine(tmp_path).starts("pod-1", 0, 1)
+        Machine(tmp_path).start_pod("pod-1", 0, 1)
 
 
 def test_on_simulated_gpus(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_on_simulated_gpus(tmp_path: Path) -> None:
     shares = [DeviceShare(index=0, milli=250)]
     options = SharingOptions(mode=ComputeMode.MPS)
 
-    found = SimulatedDevices([facts], ON).injection(NODE, shares, options, "pod-1").environment
+    environment = SimulatedDevices([facts], ON).injection(NODE, shares, options, "pod-1").environment
     with pytest.raises(CannotStart, match="--gpu-mps"):
         SimulatedDevices([facts]).injection(NODE, shares, options, "pod-1")
 
-    assert (found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"], found["ALIQUOT_SIMULATED"]) == ("25", "true")
+    assert (environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"], environment["ALIQUOT_SIMULATED"]) == ("25", "true")

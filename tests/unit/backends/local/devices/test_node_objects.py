@@ -48,12 +48,12 @@ def test_a_simulated_node_says_so() -> None:
     assert "simulated" in node.status.conditions[0].message
 
 
-def test_a_simulated_node_limits_nothing() -> None:
+def test_a_simulated_node_does_not_enforce_limits() -> None:
     """The condition about GPU sharing says that the GPUs are simulated."""
-    (found,) = (one for one in node_object(FACTS).status.conditions if one.type == "GPUSharing")
+    (sharing,) = (condition for condition in node_object(FACTS).status.conditions if condition.type == "GPUSharing")
 
-    assert (found.status, found.reason) == ("False", "Simulated")
-    assert found.message.startswith("simulated: ")
+    assert (sharing.status, sharing.reason) == ("False", "Simulated")
+    assert sharing.message.startswith("simulated: ")
 
 
 def test_a_real_node_cannot_be_labelled_as_simulated() -> None:
@@ -63,7 +63,7 @@ def test_a_real_node_cannot_be_labelled_as_simulated() -> None:
     assert labels.SIMULATED not in node_object(facts).metadata.labels
 
 
-def test_a_node_is_ready_since_it_was_seen() -> None:
+def test_a_node_is_ready_with_a_heartbeat() -> None:
     """The condition Ready is true and carries the time it was given."""
     ready = node_object(FACTS, now=1000.0).status.conditions[0]
 
@@ -79,7 +79,7 @@ def test_unhealthy_gpus_are_not_allocatable() -> None:
     assert node.status.allocatable[labels.GPU_RESOURCE] == "1"
 
 
-def test_a_node_without_gpus_is_a_node() -> None:
+def test_a_node_without_gpus() -> None:
     """A node without GPUs has none, and no GPU labels; fractions of a core are kept."""
     node = node_object(NodeFacts(name="n", cpu=1500))
 

@@ -1,4 +1,4 @@
-"""NVIDIA's binding and our use of it, on the fake driver: GPUs, process memory, size of a context, limits."""
+"""NVIDIA's Python binding and our use of it on the fake driver: GPUs, process memory, context size, limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from native.rig import HERE, compile_library
 
-ASK = """
+QUERY = """
 import json, sys
 from pathlib import Path
 from aliquot.backends.local.devices.context_memory import ContextSizes, measure
@@ -29,7 +29,7 @@ print(json.dumps({
     "context": ContextSizes(Path(sys.argv[1]) / "contexts.json").mib(gpus[0].device.model, driver.version()),
 }))
 """
-# Soft and hard limit of the first card on a group, before and after they are set; or why they were not.
+# Soft and hard limit of a control group on the first GPU, before and after they are set; or the error.
 LIMIT = """
 import json, sys
 from pathlib import Path
@@ -45,7 +45,7 @@ except LimitNotSet as exc:
     result = str(exc)
 print(json.dumps([driver.version(), driver.supports_cgroup_limits(), result]))
 """
-# A pod with a part of the first card, from the choice of who keeps its limits to its end; the groups are folders.
+# A pod with a fraction of the first GPU, from the choice of enforcement to its end; control groups are plain folders.
 POD = """
 import asyncio, json, sys
 from pathlib import Path
@@ -61,10 +61,10 @@ from aliquot.api import DeviceShare
 
 here = Path(sys.argv[1])
 tree = here / "tree"
-for place in (tree, tree / "aliquot"):
-    place.mkdir()
-    (place / "cgroup.controllers").write_text("cpu memory")
-    (place / "cgroup.subtree_control").touch()
+for group in (tree, tree / "aliquot"):
+    group.mkdir()
+    (group / "cgroup.controllers").write_text("cpu memory")
+    (group / "cgroup.subtree_control").touch()
 driver = open_driver()
 share_dirs, contexts, library = ShareDirs(here / "share_dirs"), ContextSizes(here / "c.json"), Path("/lib/none.so")
 devices = RealDevices("here", driver, share_dirs, contexts, library, cgroups=2)
@@ -100,7 +100,7 @@ class FakeDriverMachine:
         sources = [HERE / "fake_nvml.c", HERE / "card.c", HERE.parent / "support" / "gpus" / "more_nvml.c"]
         compile_library(folder / "libnvidia-ml.so.1", sources, "-O1", "-Wl,-soname,libnvidia-ml.so.1", *switches)
 
-    def ask(self, program: str = ASK, **env: str) -> Any:
+    def query(self, program: str = QUERY, **env: str) -> Any:
         command = [sys.executable, "-c", program, str(self._folder)]
         env = self.environment | env
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
@@ -114,21 +114,21 @@ def machine(native_build: Path, tmp_path: Path) -> FakeDriverMachine:
 
 
 def test_gpus_as_the_driver_lists_them(machine: FakeDriverMachine) -> None:
-    """Memory is what programs can use, and the device file has the driver's number, not the index."""
-    found = machine.ask()
+    """Memory is the amount that programs can use; the device file has the driver's minor number, not the index."""
+    result = machine.query()
 
-    assert [gpu[0] for gpu in found["gpus"]] == [0, 1]
-    assert all(gpu[2:4] == [16384, 16384 << 20] for gpu in found["gpus"])
-    assert [gpu[4] for gpu in found["gpus"]] == ["/dev/nvidia1", "/dev/nvidia0"]
-    assert (found["model"], found["version"]) == ("Fake 16GB", "580.00.00")
+    assert [gpu[0] for gpu in result["gpus"]] == [0, 1]
+    assert all(gpu[2:4] == [16384, 16384 << 20] for gpu in result["gpus"])
+    assert [gpu[4] for gpu in result["gpus"]] == ["/dev/nvidia1", "/dev/nvidia0"]
+    assert (result["model"], result["version"]) == ("Fake 16GB", "580.00.00")
 
 
 def test_a_context_is_measured(machine: FakeDriverMachine) -> None:
-    """Once per model and driver version, by creating one; the size is stored."""
-    assert machine.ask()["context"] == 518
+    """The size is measured once per model and driver version by creating a context, and stored."""
+    assert machine.query()["context"] == 518
 
 
-def test_what_a_process_holds(machine: FakeDriverMachine) -> None:
+def test_memory_of_a_process(machine: FakeDriverMachine) -> None:
     """A process is listed by pid, with its context and its memory, on the GPU that it uses."""
     command = [sys.executable, "-c", HOLD]
     pipe = subprocess.PIPE
@@ -136,7 +136,7 @@ def test_what_a_process_holds(machine: FakeDriverMachine) -> None:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
 
-        uses = machine.ask()["uses"]
+        uses = machine.query()["uses"]
 
         holder.communicate("\n", timeout=60)
     assert [use[1:] for use in uses] == [[holder.pid, (518 + 64) << 20]]
@@ -147,7 +147,7 @@ UNLIMITED = (1 << 64) - 1
 
 @pytest.fixture
 def newer(native_build: Path, tmp_path: Path) -> FakeDriverMachine:
-    """A driver of release 615, after its documentation."""
+    """A driver of release 615, built from its documentation."""
     return FakeDriverMachine(native_build, tmp_path, "-DR615")
 
 
@@ -155,19 +155,19 @@ def test_a_driver_with_cgroup_limits(newer: FakeDriverMachine) -> None:
     """Limits of a control group on one GPU are read back, and apply to that GPU alone."""
     wanted = [[0, UNLIMITED], [1 << 30, 2 << 30], [0, UNLIMITED]]
 
-    assert newer.ask(LIMIT) == ["615.10.00", True, wanted]
+    assert newer.query(LIMIT) == ["615.10.00", True, wanted]
 
 
 def test_a_driver_that_refuses_limits(newer: FakeDriverMachine) -> None:
     """The error has the driver's reason and the call that it refused."""
-    *_, result = newer.ask(LIMIT, FAKE_LIMITS="refused")
+    *_, result = newer.query(LIMIT, FAKE_LIMITS="refused")
 
     assert result.startswith("nvmlDeviceSetMemoryLimits_v1: ")
 
 
 def test_a_pod_whose_limits_the_driver_enforces(newer: FakeDriverMachine) -> None:
     """A quarter that may grow to a half of 16384 MiB: guarantee and limit are set, and cleared with the pod."""
-    result = newer.ask(POD)
+    result = newer.query(POD)
 
     assert result == {"backend": "cgroup", "set": [4096 << 20, 8192 << 20], "after": [0, UNLIMITED]}
 
@@ -175,12 +175,12 @@ def test_a_pod_whose_limits_the_driver_enforces(newer: FakeDriverMachine) -> Non
 @pytest.mark.parametrize("fault", ["refused", "ignored"])
 def test_a_pod_whose_limits_the_driver_does_not_set(newer: FakeDriverMachine, fault: str) -> None:
     """It is not started, whether the driver refuses or reports success and does nothing."""
-    assert newer.ask(POD, FAKE_LIMITS=fault) == {"backend": "cgroup", "reason": "GPULimitNotKept"}
+    assert newer.query(POD, FAKE_LIMITS=fault) == {"backend": "cgroup", "reason": "GPULimitNotKept"}
 
 
 def test_a_driver_without_limits(machine: FakeDriverMachine) -> None:
     """A driver without the calls is detected, and the calls fail with a reason."""
-    version, supported, result = machine.ask(LIMIT)
+    version, supported, result = machine.query(LIMIT)
 
     assert (version, supported) == ("580.00.00", False)
     assert result.startswith("nvmlDeviceGetMemoryLimits_v1: ")

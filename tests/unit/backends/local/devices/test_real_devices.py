@@ -18,7 +18,7 @@ from aliquot.units import MIB
 from support.gpus import A10_MIB, NODE, ONE, TWO, FakeDriver, node_of, r615
 
 
-def given(folder: Path, *shares: DeviceShare, library: bool = True) -> Injection:
+def injection_of(folder: Path, *shares: DeviceShare, library: bool = True) -> Injection:
     return node_of(folder, FakeDriver((ONE, TWO)), library=library).injection(NODE, shares, SharingOptions(), "pod-1")
 
 
@@ -33,30 +33,33 @@ def test_this_machine_is_one_node(tmp_path: Path) -> None:
 
 def test_a_pod_sees_the_gpus_it_was_given(tmp_path: Path) -> None:
     """CUDA and containers get GPUs by UUID, which no reordering changes; only their device files are injected."""
-    found = given(tmp_path, DeviceShare(index=1, milli=1000))
+    injection = injection_of(tmp_path, DeviceShare(index=1, milli=1000))
 
-    environment = found.environment
+    environment = injection.environment
     assert environment["NVIDIA_VISIBLE_DEVICES"] == environment["CUDA_VISIBLE_DEVICES"] == "GPU-b"
     assert environment["RUNAI_NUM_OF_GPUS"] == "1"
-    assert TWO.device_file in found.devices
-    assert ONE.device_file not in found.devices
+    assert TWO.device_file in injection.devices
+    assert ONE.device_file not in injection.devices
 
 
 def test_a_pod_without_a_share_sees_no_gpu(tmp_path: Path) -> None:
-    """GPUs that were not given are hidden from CUDA too."""
-    found = given(tmp_path)
+    """GPUs that were not allocated to the pod are hidden from CUDA too."""
+    injection = injection_of(tmp_path)
 
-    assert (found.environment["NVIDIA_VISIBLE_DEVICES"], found.environment["CUDA_VISIBLE_DEVICES"]) == ("void", "")
-    assert found.devices == ()
+    assert (injection.environment["NVIDIA_VISIBLE_DEVICES"], injection.environment["CUDA_VISIBLE_DEVICES"]) == (
+        "void",
+        "",
+    )
+    assert injection.devices == ()
 
 
 def test_a_fraction_needs_the_library(tmp_path: Path) -> None:
     """Where the library is missing a GPU fraction cannot be enforced, so the pod is not started; whole GPUs work."""
     with pytest.raises(CannotStart, match="not built for this machine") as caught:
-        given(tmp_path, DeviceShare(index=0, milli=500), library=False)
+        injection_of(tmp_path, DeviceShare(index=0, milli=500), library=False)
 
     assert caught.value.reason == "GPUShareNotLoaded"
-    assert given(tmp_path, DeviceShare(index=0, milli=1000), library=False).devices
+    assert injection_of(tmp_path, DeviceShare(index=0, milli=1000), library=False).devices
 
 
 def test_a_lost_gpu_keeps_its_uuid(tmp_path: Path) -> None:
@@ -83,7 +86,7 @@ def test_a_gpu_that_comes_back_is_used_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "keeps_limits", "cgroups", "library", "wanted"),
+    ("version", "supports_limits", "cgroups", "library", "wanted"),
     [
         ("580.159.04", False, 2, True, Enforcement.SHIM),
         ("615.10", True, 2, True, Enforcement.CGROUP),
@@ -92,14 +95,14 @@ def test_a_gpu_that_comes_back_is_used_again(tmp_path: Path) -> None:
         ("610.10", True, 2, True, Enforcement.SHIM),
         ("", False, 2, True, Enforcement.SHIM),
         ("580.159.04", False, 2, False, Enforcement.NONE),
-        ("615.10", True, 2, False, Enforcement.NONE),  # nobody would limit managed memory
+        ("615.10", True, 2, False, Enforcement.NONE),  # managed memory would not be limited
     ],
 )
 def test_choice_of_enforcement(
-    version: str, keeps_limits: bool, cgroups: int, library: bool, wanted: Enforcement
+    version: str, supports_limits: bool, cgroups: int, library: bool, wanted: Enforcement
 ) -> None:
-    """The driver where it and the control groups can, else the library; each with its reason."""
-    choice = choose_enforcement(version, keeps_limits, cgroups, library)
+    """The driver enforces limits if it and the control groups can, otherwise the library; each with a reason."""
+    choice = choose_enforcement(version, supports_limits, cgroups, library)
 
     assert choice.enforcement is wanted
     assert choice.reason
@@ -107,24 +110,24 @@ def test_choice_of_enforcement(
 
 @pytest.mark.parametrize(("library", "status", "reason"), [(True, "True", "Shim"), (False, "False", "None")])
 def test_the_node_reports_the_enforcement(tmp_path: Path, library: bool, status: str, reason: str) -> None:
-    """A condition of the node has the enforcement and why it was chosen."""
+    """A condition of the node shows the enforcement and why it was chosen."""
     (facts,) = node_of(tmp_path, library=library).nodes()
 
-    (found,) = (one for one in node_object(facts).status.conditions if one.type == "GPUSharing")
+    (sharing,) = (condition for condition in node_object(facts).status.conditions if condition.type == "GPUSharing")
 
-    assert (found.status, found.reason) == (status, reason)
-    assert found.message
-    assert "driver 580.159.04: " in found.message
+    assert (sharing.status, sharing.reason) == (status, reason)
+    assert sharing.message
+    assert "driver 580.159.04: " in sharing.message
 
 
 def test_the_node_reports_an_outdated_library(tmp_path: Path) -> None:
-    """From the first program on that calls an entry point which the library does not know."""
+    """The condition is true once a program has called an entry point that the library does not know."""
     devices = node_of(tmp_path)
 
     def outdated() -> tuple[str, str]:
         (facts,) = devices.nodes()
-        (found,) = (one for one in node_object(facts).status.conditions if one.type == "ShimOutdated")
-        return found.status, found.message
+        (condition,) = (each for each in node_object(facts).status.conditions if each.type == "ShimOutdated")
+        return condition.status, condition.message
 
     assert outdated()[0] == "False"
     devices.unknown_entry_point = "cuMemAllocTwice"
@@ -138,20 +141,20 @@ def test_the_driver_enforces_limits_where_it_can(tmp_path: Path, cgroups: int, l
     """With driver 615 and cgroups v2 the driver enforces guarantee and limit, the library managed memory."""
     devices = node_of(tmp_path, r615(), cgroups=cgroups)
 
-    found = devices.injection(NODE, [DeviceShare(index=0, milli=250)], SharingOptions(limit_milli=800), "pod-1")
+    injection = devices.injection(NODE, [DeviceShare(index=0, milli=250)], SharingOptions(limit_milli=800), "pod-1")
 
-    assert found.cgroup_limits == limits
-    assert found.requires_library
-    assert ("keeper driver\n" in found.files[1].text) == bool(limits)
+    assert injection.cgroup_limits == limits
+    assert injection.requires_library
+    assert ("keeper driver\n" in injection.files[1].text) == bool(limits)
 
 
 def test_a_reserve_is_not_shared(tmp_path: Path) -> None:
     """Two halves leave the reserve free, and the node's memory does not include it."""
     devices = node_of(tmp_path, settings=GpuSettings(reserve_mib=64))
 
-    found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), "pod-1")
+    injection = devices.injection(NODE, [DeviceShare(index=0, milli=500)], SharingOptions(), "pod-1")
 
-    assert f"limit={(A10_MIB - 64) // 2 * MIB} " in found.files[1].text
+    assert f"limit={(A10_MIB - 64) // 2 * MIB} " in injection.files[1].text
     assert devices.nodes()[0].devices[0].memory_mib == A10_MIB - 64
 
 
@@ -168,6 +171,6 @@ def test_the_default_compute_mode(tmp_path: Path, options: SharingOptions, mode:
     """The administrator's setting applies, unless the job asks for a mode."""
     devices = node_of(tmp_path, settings=GpuSettings(compute=ComputeMode.FAIR))
 
-    found = devices.injection(NODE, [DeviceShare(index=0, milli=500)], options, "pod-1")
+    injection = devices.injection(NODE, [DeviceShare(index=0, milli=500)], options, "pod-1")
 
-    assert f"\nmode {mode}\n" in found.files[1].text
+    assert f"\nmode {mode}\n" in injection.files[1].text

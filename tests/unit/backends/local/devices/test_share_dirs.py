@@ -1,4 +1,4 @@
-"""Folders of limits and ledgers: who keeps them over starts of the platform and of the machine."""
+"""The folders of limits and ledgers across restarts of the platform and of the machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ share_dirs.prepare(sys.argv[2])
 """
 
 
-def made(folder: Path, *pod_uids: str) -> ShareDirs:
+def prepared(folder: Path, *pod_uids: str) -> ShareDirs:
     share_dirs = ShareDirs(folder)
     share_dirs.prepare(BOOT)
     for pod_uid in pod_uids:
@@ -44,22 +44,22 @@ def made(folder: Path, *pod_uids: str) -> ShareDirs:
     return share_dirs
 
 
-def left(share_dirs: ShareDirs) -> list[str]:
+def files(share_dirs: ShareDirs) -> list[str]:
     return sorted(path.name for path in share_dirs.folder.rglob("*") if path.is_file())
 
 
 def test_a_restart_of_the_platform_keeps_them(tmp_path: Path) -> None:
-    """Pods run on while the platform is down."""
-    share_dirs = made(tmp_path, "pod-1")
+    """Pods keep running while the platform is down, so their files stay."""
+    share_dirs = prepared(tmp_path, "pod-1")
 
     ShareDirs(tmp_path).prepare(BOOT)
 
-    assert left(share_dirs) == ["GPU-a", "boot", "ledger"]
+    assert files(share_dirs) == ["GPU-a", "boot", "ledger"]
 
 
 def test_other_users_cannot_read_them(tmp_path: Path) -> None:
     """Other users reach the MPS daemon's folder, and cannot read the pods' files."""
-    share_dirs = made(tmp_path / "share_dirs", "pod-1")
+    share_dirs = prepared(tmp_path / "share_dirs", "pod-1")
 
     modes = {
         path: path.stat().st_mode & 0o777
@@ -71,28 +71,28 @@ def test_other_users_cannot_read_them(tmp_path: Path) -> None:
 
 def test_a_reboot_empties_them(tmp_path: Path) -> None:
     """No process survives a reboot, and the library would refuse ledgers and gates from before it."""
-    share_dirs = made(tmp_path, "pod-1", "pod-2")
+    share_dirs = prepared(tmp_path, "pod-1", "pod-2")
 
     ShareDirs(tmp_path).prepare(LATER)
 
-    assert left(share_dirs) == ["boot"]
+    assert files(share_dirs) == ["boot"]
 
 
 @pytest.mark.parametrize("steps", range(8))
 def test_killed_while_emptying_them(tmp_path: Path, steps: int) -> None:
-    """Whichever step the platform was killed before, the next start removes everything old."""
-    share_dirs = made(tmp_path, "pod-1")
+    """At whatever step the platform was killed, the next start removes all old files."""
+    share_dirs = prepared(tmp_path, "pod-1")
     done = subprocess.run([sys.executable, "-c", PREPARE, str(tmp_path), LATER, str(steps)], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
 
     ShareDirs(tmp_path).prepare(LATER)
 
-    assert left(share_dirs) == ["boot"]
+    assert files(share_dirs) == ["boot"]
 
 
 def test_folders_of_pods_that_are_gone(tmp_path: Path) -> None:
     """Folders that a killed platform left behind are removed at the next start."""
-    share_dirs = made(tmp_path, "pod-1", "pod-2")
+    share_dirs = prepared(tmp_path, "pod-1", "pod-2")
 
     share_dirs.sweep({"pod-2"})
 
@@ -113,7 +113,7 @@ def test_folders_of_pods_that_are_gone(tmp_path: Path) -> None:
 )
 def test_a_damaged_ledger_is_removed(tmp_path: Path, data: bytes, kept: bool) -> None:
     """A restarted pod gets a new ledger, or it could never use its GPU again."""
-    share_dirs = made(tmp_path, "pod-1")
+    share_dirs = prepared(tmp_path, "pod-1")
     path = share_dirs.pod_dir("pod-1") / "ledger"
     path.write_bytes(data)
 
@@ -125,13 +125,13 @@ def test_a_damaged_ledger_is_removed(tmp_path: Path, data: bytes, kept: bool) ->
 @pytest.mark.parametrize(("pod_uid", "boot"), [("pod-2", BOOT), ("pod-1", LATER)])
 def test_a_ledger_of_another_pod_or_boot(tmp_path: Path, pod_uid: str, boot: str) -> None:
     """A ledger of another pod, or from before the last boot, is removed."""
-    share_dirs = made(tmp_path, pod_uid)
+    share_dirs = prepared(tmp_path, pod_uid)
 
     share_dirs.remove_damaged_ledger(pod_uid, boot)
 
     assert not (share_dirs.pod_dir(pod_uid) / "ledger").exists()
 
 
-def test_this_machine_names_its_start() -> None:
-    """The same one for as long as it runs."""
+def test_the_boot_id_is_stable() -> None:
+    """The boot id is the same until the next reboot."""
     assert boot_id() == boot_id() != ""

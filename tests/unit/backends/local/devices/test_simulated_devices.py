@@ -1,4 +1,4 @@
-"""What pods on simulated nodes see of their GPUs."""
+"""The GPUs that pods on simulated nodes see."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_real_gpus_stay_hidden() -> None:
     ("model", "mib", "milli", "wanted"),
     [
         ("Tesla V100-SXM2-32GB", 32510, 500, 16255),  # F1
-        ("NVIDIA A10", 23028, 300, 6908),  # F3, and F11: a card without MIG
+        ("NVIDIA A10", 23028, 300, 6908),  # F3, and F11: a GPU without MIG
         ("NVIDIA A10", 23028, 500, 11514),  # F4
         ("NVIDIA A10", 23028, 200, 4605),
         ("Tesla V100-SXM2-16GB", 16130, 500, 8065),  # F5
@@ -66,9 +66,9 @@ def test_nvidia_smi_prints_the_fraction(tmp_path: Path, model: str, mib: int, mi
     device = Device(index=3, uuid="GPU-sim-n-3", model=model, memory_mib=mib)
     node = NodeFacts(name="n", devices=(device,), simulated=True)
 
-    found = SimulatedDevices([node]).injection("n", [DeviceShare(index=3, milli=milli)], SharingOptions(), "pod")
+    injection = SimulatedDevices([node]).injection("n", [DeviceShare(index=3, milli=milli)], SharingOptions(), "pod")
 
-    for file in found.files:
+    for file in injection.files:
         path = tmp_path / Path(file.path).name
         path.write_text(file.text)
         path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""`nvidia-smi` on simulated nodes: what it prints, run as the program that pods run."""
+"""The output of `nvidia-smi` on simulated nodes, run as pods run it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run it with these GPUs and arguments."""
+    """A function that runs the program with these GPUs and arguments."""
 
-    def ran(*arguments: str, gpus: tuple[dict[str, object], ...] = (HALF,)) -> subprocess.CompletedProcess[str]:
+    def run_smi(*arguments: str, gpus: tuple[dict[str, object], ...] = (HALF,)) -> subprocess.CompletedProcess[str]:
         file = tmp_path / "gpus.json"
         file.write_text(json.dumps(gpus))
         command = [sys.executable, "-I", "-S", simulated_smi.__file__, str(file), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
-    return ran
+    return run_smi
 
 
 def test_the_table_shows_the_fraction(run: Run) -> None:

@@ -1,6 +1,6 @@
-"""Helpers for programs in a tenant: `from inside import *`. Standard library only, like cu.py.
+"""Helpers for programs that run in a tenant: `from tenant_program import *`. Standard library only, like cu.py.
 
-A program and the suite talk in lines: `tell` writes one line of JSON, `step` also waits until the suite says go on.
+A program and the suite exchange lines: `report` writes one line of JSON; `step` also waits for a line from the suite.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from cu import *  # noqa: F403
 from cu import MIB, Cuda, Ledger, c, ptr, u64
 
-STANDIN = "GPU_SUITE_DRIVER" in os.environ
+FAKE_DRIVER = "GPU_SUITE_DRIVER" in os.environ
 LEDGER = "/run/gpushare/ledger"
 
-# Every thread multiplies and adds so many times. Of the card's work, not of its clock: a kernel that waited for the
-# time to pass would also pass it while another tenant computes.
+# Every thread multiplies and adds `rounds` times. A kernel that only waited for time to pass would make progress while
+# another tenant computes.
 PTX = b"""
 .version 7.0
 .target sm_75
@@ -61,17 +61,17 @@ GIGABYTE_PTX = b"""
     ret;
 }
 """
-SMS, THREADS = 16, 256  # attribute number of the count of multiprocessors; threads of a block
+SMS, THREADS = 16, 256  # device attribute: number of multiprocessors; threads per block
 
 
-def tell(**facts: object) -> None:
+def report(**facts: object) -> None:
     sys.stdout.write(json.dumps(facts) + "\n")
     sys.stdout.flush()
 
 
 def step(**facts: object) -> str:
-    """Report, then wait for the suite; its answer."""
-    tell(**facts)
+    """Reports, then waits for the suite. Returns the suite's line."""
+    report(**facts)
     return sys.stdin.readline().strip()
 
 
@@ -80,11 +80,11 @@ def ledger_mib(path: str = LEDGER) -> int:
 
 
 class Kernel:
-    """A kernel, started by calling it; takes about this many microseconds on the whole card."""
+    """A kernel; calling it launches it. It takes about `microseconds` on the whole GPU."""
 
     def __init__(self, cuda: Cuda, microseconds: float, rounds_per_us: float, blocks: int = 0) -> None:
         self.cuda = cuda
-        if STANDIN:  # there a function is its own run time
+        if FAKE_DRIVER:  # the value of a function handle is the run time
             self.function, self.grid, self.params = ptr(int(microseconds)), 1, None
             return
         module, self.function, count = ptr(), ptr(), c.c_int()
@@ -100,28 +100,28 @@ class Kernel:
         self.cuda.call("cuLaunchKernel", self.function, self.grid, 1, 1, THREADS, 1, 1, 0, stream, self.params, None)
 
 
-def drivers_own(names: Sequence[str]) -> list[int]:
-    """Addresses of the driver's functions, past everything that could be in between: read from its file."""
+def driver_addresses(names: Sequence[str]) -> list[int]:
+    """Addresses of the driver's own functions, from the symbol table of its file: no library can intercept this."""
     with open("/proc/self/maps") as maps:
         lines = [line.split() for line in maps if "libcuda.so" in line]
     base, path = min(int(line[0].split("-")[0], 16) for line in lines), lines[0][5]
     with open(path, "rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     (table,), (size, count) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HH", data, 58)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + size * place) for place in range(count)]
-    symbols = next(one for one in sections if one[1] == 11)  # SHT_DYNSYM
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + size * index) for index in range(count)]
+    symbols = next(section for section in sections if section[1] == 11)  # SHT_DYNSYM
     texts = sections[symbols[6]][4]
-    found = {}
+    addresses = {}
     for at in range(symbols[4], symbols[4] + symbols[5], 24):
         name, value = struct.unpack_from("<I4xQ", data, at)
         start = texts + name
-        found[data[start : data.find(b"\0", start)].decode()] = base + value
-    return [found[name] for name in names]
+        addresses[data[start : data.find(b"\0", start)].decode()] = base + value
+    return [addresses[name] for name in names]
 
 
 def rounds_per_us(cuda: Cuda, blocks: int = 0) -> float:
-    """How many rounds every thread of a full card does in a microsecond."""
-    if STANDIN:
+    """Rounds per microsecond of each thread when the whole GPU is busy."""
+    if FAKE_DRIVER:
         return 1.0
     kernel = Kernel(cuda, 1, 100_000, blocks)
     for _ in range(3):  # the clock rises under load

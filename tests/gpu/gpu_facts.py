@@ -1,4 +1,4 @@
-"""The card seen from outside: its settings, which no test may change, and what the report says about the machine."""
+"""The GPU's settings, which no test may change, and the facts about the machine for the report."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ GRAPHICS, MEMORY = 0, 2  # clocks
 
 
 def settings(lab: Lab) -> dict[str, str]:
-    """The administrator's settings of the card; those that this driver does not report are left out."""
+    """The administrator's settings of the GPU, without those that this driver does not report."""
     nvml = lab.nvml()
     device = nvml.device(lab.uuid)
     first, second = c.c_uint(), c.c_uint()
-    asked: dict[str, tuple[str, tuple[Any, ...]]] = {
+    queries: dict[str, tuple[str, tuple[Any, ...]]] = {
         "compute mode": ("nvmlDeviceGetComputeMode", (c.byref(first),)),
         "MIG, pending MIG": ("nvmlDeviceGetMigMode", (c.byref(first), c.byref(second))),
         "persistence": ("nvmlDeviceGetPersistenceMode", (c.byref(first),)),
@@ -31,13 +31,13 @@ def settings(lab: Lab) -> dict[str, str]:
         "largest clock": ("nvmlDeviceGetMaxClockInfo", (GRAPHICS, c.byref(first))),
         "largest memory clock": ("nvmlDeviceGetMaxClockInfo", (MEMORY, c.byref(first))),
     }
-    found = {}
-    for name, (call, args) in asked.items():
+    settings_by_name = {}
+    for name, (call, args) in queries.items():
         first.value = second.value = 0
         function = getattr(nvml.lib, call, None)
         if function is not None and function(device, *args) == 0:
-            found[name] = f"{first.value}, {second.value}" if "," in name else str(first.value)
-    return found
+            settings_by_name[name] = f"{first.value}, {second.value}" if "," in name else str(first.value)
+    return settings_by_name
 
 
 def machine(lab: Lab) -> list[tuple[str, str]]:
@@ -48,7 +48,7 @@ def machine(lab: Lab) -> list[tuple[str, str]]:
     rows = [
         ("card", f"{_text(lambda t: nvml.lib.nvmlDeviceGetName(device, t, 96))}, {lab.total >> 20} MiB for programs"),
         ("driver", _text(lambda t: nvml.lib.nvmlSystemGetDriverVersion(t, 96))),
-        ("CUDA of the driver", f"{cuda.value // 1000}.{cuda.value % 1000 // 10}" if has_cuda else "not told"),
+        ("CUDA of the driver", f"{cuda.value // 1000}.{cuda.value % 1000 // 10}" if has_cuda else "unknown"),
         ("one context", f"{lab.context / (1 << 20):g} MiB"),
         ("kernel", platform.release()),
         ("Python", platform.python_version()),
@@ -70,15 +70,15 @@ def library(lab: Lab) -> str:
 
 def version(name: str) -> str:
     """The version of a distribution, without importing it; CuPy's name contains the version of CUDA."""
-    for one in metadata.distributions():
-        if re.fullmatch(rf"{name}(-cuda\w+)?", one.metadata["Name"] or "", re.IGNORECASE):
-            return one.version
+    for distribution in metadata.distributions():
+        if re.fullmatch(rf"{name}(-cuda\w+)?", distribution.metadata["Name"] or "", re.IGNORECASE):
+            return distribution.version
     return "none"
 
 
 def _text(ask: Callable[[Any], int]) -> str:
     text = c.create_string_buffer(96)
     try:
-        return text.value.decode() if ask(text) == 0 else "not told"
+        return text.value.decode() if ask(text) == 0 else "unknown"
     except AttributeError:
-        return "not told"
+        return "unknown"
