@@ -68,8 +68,8 @@ ORDER = [
     "shares",
     "mps",
 ]
-SETTINGS = "settings of the card"
-NEED_A_CARD = {"frameworks", "cost", "shares", "mps"}
+SETTINGS = "settings of the GPU"
+NEED_A_GPU = {"frameworks", "cost", "shares", "mps"}
 
 
 def arguments() -> argparse.Namespace:
@@ -104,7 +104,7 @@ def arguments() -> argparse.Namespace:
 def chosen(args: argparse.Namespace, fake_driver: bool) -> list[str]:
     if args.items:
         return list(dict.fromkeys(args.items))
-    items = [item for item in ORDER if not fake_driver or item not in NEED_A_CARD]
+    items = [item for item in ORDER if not fake_driver or item not in NEED_A_GPU]
     return [*items, "end-to-end"] if shutil.which("aliquot") and not fake_driver else items
 
 
@@ -153,7 +153,7 @@ class Results:
         head += [("took", f"{time.monotonic() - self.start:.0f} s"), ("verdict", self.verdict)]
         parts = sorted(self.parts, key=lambda name: [*ORDER, "end-to-end", SETTINGS].index(name))
         text = "\n".join(self.parts[name] for name in parts)
-        return "# GPU sharing on a real card\n\n" + markdown(("", ""), head) + "\n" + text
+        return "# GPU sharing on a real GPU\n\n" + markdown(("", ""), head) + "\n" + text
 
 
 def run_all(names: list[str], lab: Lab, at_once: int, until: float, results: Results) -> None:
@@ -193,7 +193,7 @@ def main() -> int:
         run_all(names, lab, 4 if side_by_side else 1, until, results)
         table, left = Table(), other_processes(lab)
         table.equal("before and after the suite", settings(lab), before)
-        table.check("processes left on the card", not left, left or 0, 0)
+        table.check("processes left on the GPU", not left, left or 0, 0)
         results.add(SETTINGS, table, 0)
     except ProgramFailed as exc:
         sys.exit(f"the GPU cannot be used: {exc}")

@@ -168,8 +168,8 @@ def listed(device: int, parts: dict[str, float]) -> None:
     row = re.search(r" ([\d.]+)/(\d+) .* (\d+)/(\d+)MiB", nodes)
     if not row:
         return check(False, f"runai list nodes cannot be read: {nodes}")
-    cards = len(sh("nvidia-smi", "-L").strip().splitlines())
-    check(int(row[2]) == cards, f"runai list nodes: {row[2]} GPUs, the driver has {cards}")
+    gpus = len(sh("nvidia-smi", "-L").strip().splitlines())
+    check(int(row[2]) == gpus, f"runai list nodes: {row[2]} GPUs, the driver has {gpus}")
     check(abs(float(row[1]) - sum(parts.values())) < 0.01, f"runai list nodes: {row[1]} GPUs allocated")
     given = sum(memory(name)[0] for name in parts)
     check(int(row[3]) == given, f"runai list nodes: {row[3]} MiB allocated, the jobs see {given}")

@@ -46,7 +46,7 @@ def machine(lab: Lab) -> list[tuple[str, str]]:
     cuda = c.c_int()
     has_cuda = getattr(nvml.lib, "nvmlSystemGetCudaDriverVersion_v2", lambda _: 1)(c.byref(cuda)) == 0
     rows = [
-        ("card", f"{_text(lambda t: nvml.lib.nvmlDeviceGetName(device, t, 96))}, {lab.total >> 20} MiB for programs"),
+        ("GPU", f"{_text(lambda t: nvml.lib.nvmlDeviceGetName(device, t, 96))}, {lab.total >> 20} MiB for programs"),
         ("driver", _text(lambda t: nvml.lib.nvmlSystemGetDriverVersion(t, 96))),
         ("CUDA of the driver", f"{cuda.value // 1000}.{cuda.value % 1000 // 10}" if has_cuda else "unknown"),
         ("one context", f"{lab.context / (1 << 20):g} MiB"),
@@ -56,7 +56,7 @@ def machine(lab: Lab) -> list[tuple[str, str]]:
         ("library", library(lab)),
     ]
     if lab.fake_driver:
-        rows.insert(0, ("NOT A REAL CARD", "the fake driver of tests/native"))
+        rows.insert(0, ("NOT A REAL GPU", "the fake driver of tests/native"))
     return rows
 
 

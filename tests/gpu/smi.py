@@ -46,19 +46,19 @@ def smi(lab: Lab, table: Table) -> None:
             reader.resume()
         neighbour.resume()
     outputs = seen["outputs"]
-    for what, found, wanted in (
+    for what, figures, wanted in (
         ("NVML: total, used, free", seen["v1"], [limit, used, limit - used]),
         ("NVML v2: total, used, free, reserved", seen["v2"], [limit, used, limit - used, 0]),
     ):
         # each figure is rounded down separately
-        good = found[0] == limit and all(abs(a - b) <= 1 for a, b in zip(found, wanted, strict=True))
-        table.check(what, good, found, wanted)
+        good = figures[0] == limit and all(abs(a - b) <= 1 for a, b in zip(figures, wanted, strict=True))
+        table.check(what, good, figures, wanted)
     table.check("NVML: processes", list(seen["processes"]) == ["1"], seen["processes"], "only its own, as number 1")
     if lab.fake_driver:
         return table.info("nvidia-smi", "not on the fake driver")
-    found = re.search(r"(\d+)MiB / +(\d+)MiB", outputs["table"])
-    figures = [int(found[1]), int(found[2])] if found else outputs["table"][-200:]
-    good = bool(found) and abs(figures[0] - used) <= 1 and figures[1] == limit
+    usage = re.search(r"(\d+)MiB / +(\d+)MiB", outputs["table"])
+    figures = [int(usage[1]), int(usage[2])] if usage else outputs["table"][-200:]
+    good = bool(usage) and abs(figures[0] - used) <= 1 and figures[1] == limit
     table.check("table: used / total", good, figures, [used, limit])
     rows = re.findall(r"^\| +0 +N/A +N/A +(\d+) .* (\d+)MiB \|$", outputs["table"], re.MULTILINE)
     table.check("table: processes", [row[0] for row in rows] == ["1"], rows, "only its own, as number 1")

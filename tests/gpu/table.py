@@ -51,7 +51,7 @@ class Table:
         self.check(what, False, f"not tested: {why}", "tested")
 
     def markdown(self) -> str:
-        return markdown(("test", "found", "bound", ""), ((r.what, r.figure, r.bound, r.word) for r in self.rows))
+        return markdown(("test", "result", "bound", ""), ((r.what, r.figure, r.bound, r.word) for r in self.rows))
 
 
 def markdown(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -31,7 +31,7 @@ def test_items_pass_on_the_fake_driver(native_build: Path, tmp_path: Path, item:
     done = run_suite(native_build, item, "--report", report)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"\n{item}: ok" in report.read_text()
-    assert "NOT A REAL CARD" in report.read_text()
+    assert "NOT A REAL GPU" in report.read_text()
 
 
 def test_a_library_that_does_nothing_fails(native_build: Path, tmp_path: Path) -> None:
