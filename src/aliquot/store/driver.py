@@ -110,7 +110,7 @@ class Listing:
 
 
 class StoreDriver(Protocol):
-    """Raises only errors from `aliquot.errors`."""
+    """The interface of a store, with the guarantees above. Raises only errors from `aliquot.errors`."""
 
     # False: the storage does not remove objects whose owners are gone, so controllers.garbage does.
     collects_orphans: bool
