@@ -71,7 +71,7 @@ def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     for key, _ in node.value:
         name = (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)
         if name in seen and key.tag != "tag:yaml.org,2002:merge":
-            raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark)
+            raise yaml.MarkedYAMLError(problem=f"key {key.value!r} appears twice", problem_mark=key.start_mark)
         seen.add(name)
     loader.flatten_mapping(node)
     return {
@@ -167,7 +167,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) != len(pairs):
         duplicate = next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))
-        raise Invalid(f"key {duplicate!r} stands twice")
+        raise Invalid(f"key {duplicate!r} appears twice")
     return data
 
 

@@ -79,9 +79,9 @@ def test_one_bad_document_stops_all(cli: CliEnvironment, project_yaml: Text, tmp
     "name, text, error",
     [
         ("a.yaml", "a: b\n  c: [\n", "line 2, column 4"),
-        ("a.yaml", "a: 1\na: 2\n", "line 2, column 1: key 'a' stands twice"),
+        ("a.yaml", "a: 1\na: 2\n", "line 2, column 1: key 'a' appears twice"),
         ("a.json", '{"a": 1,\n "b": }', "line 2, column 7"),
-        ("a.json", '{"a": 1, "a": 2}', "key 'a' stands twice"),
+        ("a.json", '{"a": 1, "a": 2}', "key 'a' appears twice"),
         ("a.yaml", "a: \x07\n", "line 1"),
         ("a.yaml", "", "no objects"),
         ("a.yaml", "- 1\n", "document 1: must be an object"),

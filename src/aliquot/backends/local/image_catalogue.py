@@ -87,7 +87,7 @@ class Images:
                 if not _NAME.fullmatch(name):
                     yield Fault(path, f"must be an image such as registry.example.com/team/train, not {name!r}")
                 elif name in seen:
-                    yield Fault(path, f"stands twice: {name!r}")
+                    yield Fault(path, f"appears twice: {name!r}")
                 seen.add(name)
 
 

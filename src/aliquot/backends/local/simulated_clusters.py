@@ -86,7 +86,7 @@ class Cluster:
         for index, node in enumerate(self.nodes):
             yield from _name_faults("Node", node.name, f"nodes[{index}].name")
             if node.name in names:
-                yield Fault(f"nodes[{index}].name", f"stands twice: {node.name!r}")
+                yield Fault(f"nodes[{index}].name", f"appears twice: {node.name!r}")
             names.add(node.name)
             if sum(group.count for group in node.gpus) > _MAX_GPUS:
                 yield Fault(f"nodes[{index}].gpus", f"must have at most {_MAX_GPUS} GPUs together")

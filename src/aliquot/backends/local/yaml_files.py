@@ -25,7 +25,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key, _ in node.value:
         if key.value in seen:
-            raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands twice", problem_mark=key.start_mark)
+            raise yaml.MarkedYAMLError(problem=f"key {key.value!r} appears twice", problem_mark=key.start_mark)
         seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
     return loader.construct_mapping(node, deep=True)
 

@@ -219,7 +219,7 @@ def test_a_change_takes_effect_without_a_restart(users: Path) -> None:
         ("images: [{entrypoint: [x]}]", "images[0].names: is required"),
         ("images: [{names: []}]", "images[0].names: "),
         ("images: [{names: [a], entrypoint: x}]", "images[0].entrypoint: must be a list"),
-        ("images: [{names: [a, b, a]}]", "images[0].names[2]: stands twice: 'a'"),
+        ("images: [{names: [a, b, a]}]", "images[0].names[2]: appears twice: 'a'"),
         ("images: [{names: ['a b']}]", "images[0].names[0]: must be an image such as"),
         ("images: [{names: [a], programs: {x: {argv: []}}}]", "images[0].programs.x.argv: "),
         ("image: []", "image: unknown field"),
