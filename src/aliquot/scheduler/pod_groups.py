@@ -78,7 +78,7 @@ def charged_project(foreign: bool, pod_project: str, namespace_project: str) -> 
 
 
 def pools_of(pods: Sequence[Pod]) -> tuple[str, ...]:
-    """The node pool that the label of a pod names."""
+    """The node pool that the pod's label names, as the only element; empty when no label names one."""
     pod_labels = pods[0].metadata.labels
     keys = (labels.NODE_POOL, *labels.NODE_POOL_ALIASES)
     return next(((pod_labels[key],) for key in keys if pod_labels.get(key)), ())

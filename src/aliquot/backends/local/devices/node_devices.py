@@ -129,7 +129,7 @@ def cpu_milli() -> int:
 
 
 def memory_bytes() -> int:
-    """Memory of this machine."""
+    """The total RAM of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
