@@ -107,7 +107,7 @@ async def wait_until_refused(harness: SharingHarness, wanted: Document) -> None:
 
 
 async def test_restarted(cluster: Cluster, namespace: str) -> None:
-    """After a restart the webhook serves the same certificate at another address."""
+    """After a restart the webhook serving the same certificate at another address."""
     async with sharing(cluster) as harness:
         async with webhook(harness):
             first = (await harness.driver.get(SECRET, SECRET_NAME, labels.SYSTEM_NAMESPACE)).data["data"]

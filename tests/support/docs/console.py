@@ -43,7 +43,7 @@ FAILURE = re.compile(r'error: |The \w+ "\S+" is invalid:')
 # The prompt of a shell in a pod: root@build1-0-0:/workload# as root, another name and sign otherwise.
 PROMPT = re.compile(r"^[\w.-]+@[\w-]+:\S*[#$] ?", re.M)
 # Start-up lines without a fixed order, and a line that only machines without a GPU print.
-UNORDERED, OPTIONAL = re.compile(r"\] (node registered|leading|webhook serves) "), "no GPU of NVIDIA here"
+UNORDERED, OPTIONAL = re.compile(r"\] (node registered|leading|webhook serving) "), "no NVIDIA GPU found"
 # (pattern, replacement), in this order: everything in which two runs of the same page may differ.
 VARYING = tuple(
     (re.compile(pattern), name)

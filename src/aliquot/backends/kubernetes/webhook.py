@@ -258,7 +258,7 @@ class Webhook:
         wanted = configuration(self._address, certificate.bundle)
         await self._retry(lambda: self._driver.apply(MUTATING_WEBHOOK, wanted))
         if not self.ready.is_set():
-            log.info("webhook serves", url=self._address.url or self._address.names[0])
+            log.info("webhook serving", url=self._address.url or self._address.names[0])
             self.ready.set()
 
     async def _retry(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -93,11 +93,11 @@ def open_driver() -> NvmlDriver | None:
     try:
         pynvml.nvmlInit()  # counted by the library: opening twice is harmless
     except pynvml.NVMLError as exc:
-        log.info("no GPU of NVIDIA here", reason=str(exc))
+        log.info("no NVIDIA GPU found", reason=str(exc))
         return None
     driver = NvmlDriver()
     if not driver.gpus():
-        log.info("no GPU of NVIDIA here", reason="the driver lists none")
+        log.info("no NVIDIA GPU found", reason="the driver lists none")
         return None
     return driver
 
