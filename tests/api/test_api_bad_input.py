@@ -88,7 +88,7 @@ def test_patch_to_wrong(api: Api, what: str) -> None:
     name = unique()
     api.post("projects", named(name, {"quota": {"gpu": 2}})).ok(201)
     response = api.patch(f"projects/{name}", {"spec": spec}).refused(400, "Invalid")
-    assert [found for found in response.faults if found.startswith(path)], response.message
+    assert [fault for fault in response.faults if fault.startswith(path)], response.message
     assert api.get(f"projects/{name}").ok()["spec"] == {"quota": {"gpu": 2}}
 
 
@@ -180,11 +180,13 @@ def test_content_type_twice(api: Api) -> None:
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 def test_another_name(api: Api, method: str) -> None:
     """An object cannot be written under the path of another."""
-    one, two = unique(), unique()
-    created = api.post("departments", named(one)).ok(201)
-    response = api.request(method, f"departments/{one}", {**created, "metadata": {**created["metadata"], "name": two}})
+    first, second = unique(), unique()
+    created = api.post("departments", named(first)).ok(201)
+    response = api.request(
+        method, f"departments/{first}", {**created, "metadata": {**created["metadata"], "name": second}}
+    )
     assert "metadata.name" in response.refused(400).faults
-    api.get(f"departments/{two}").refused(404)
+    api.get(f"departments/{second}").refused(404)
 
 
 def test_another_namespace(api: Api, namespace_path: str) -> None:

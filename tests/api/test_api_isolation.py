@@ -18,8 +18,8 @@ def test_list_shows_the_own_project_only(accounts: Accounts) -> None:
     ann = accounts.member(own)
     for project in (own, other):
         accounts.admin.post(f"{project_path(project)}/workloads", named("w", WORK)).ok(201)
-    found = [item["metadata"]["namespace"] for item in ann.api.get("workloads").ok()["items"]]
-    assert found == [f"runai-{own}"]
+    namespaces = [item["metadata"]["namespace"] for item in ann.api.get("workloads").ok()["items"]]
+    assert namespaces == [f"runai-{own}"]
 
 
 @pytest.mark.parametrize("kind", ["projects", "namespaces"])
@@ -152,12 +152,12 @@ def test_deleted_rule(accounts: Accounts) -> None:
 
 def test_rules_add_up(accounts: Accounts) -> None:
     """Two rules allow what either of them allows."""
-    one, two = accounts.project(), accounts.project()
-    ann = accounts.member(one)
-    accounts.rule("viewer", in_project(two), user=ann.name)
-    wait_until(lambda: ann.api.get(f"{project_path(two)}/workloads").status == 200, "the role to allow the list")
-    ann.api.post(f"{project_path(one)}/workloads", named("w", WORK)).ok(201)
-    ann.api.post(f"{project_path(two)}/workloads", named("w", WORK)).refused(403)
+    first, second = accounts.project(), accounts.project()
+    ann = accounts.member(first)
+    accounts.rule("viewer", in_project(second), user=ann.name)
+    wait_until(lambda: ann.api.get(f"{project_path(second)}/workloads").status == 200, "the role to allow the list")
+    ann.api.post(f"{project_path(first)}/workloads", named("w", WORK)).ok(201)
+    ann.api.post(f"{project_path(second)}/workloads", named("w", WORK)).refused(403)
 
 
 def test_templates_for_everybody(accounts: Accounts) -> None:

@@ -83,11 +83,11 @@ def test_logs_exec_and_port_forward(two_projects: TwoProjects, role: str, scope:
     """Logs need the permission to view pods; exec and port-forward need the permission to edit them."""
     api, pod = two_projects.user(role, scope).api, KINDS.named("pod")
     for which, project in two_projects.projects.items():
-        one = f"namespaces/runai-{project}/pods/not-there"
+        path = f"namespaces/runai-{project}/pods/not-there"
         asked = {
-            "log": (api.get(f"{one}/log"), "view"),
-            "exec": (api.upgrade(f"{one}/exec", command="true"), "patch"),
-            "portforward": (api.upgrade(f"{one}/portforward", ports="80"), "patch"),
+            "log": (api.get(f"{path}/log"), "view"),
+            "exec": (api.upgrade(f"{path}/exec", command="true"), "patch"),
+            "portforward": (api.upgrade(f"{path}/portforward", ports="80"), "patch"),
         }
         for part, (response, right) in asked.items():
             may = _should(role, scope, pod, right, which)
@@ -137,10 +137,10 @@ def _may(api: Api, two_projects: TwoProjects, kind: AnyKind, verb: str, which: s
     }
     name = names.get(kind.name, "not-there")
     many = f"namespaces/runai-{two_projects.projects[which]}/{kind.plural}" if kind.namespaced else kind.plural
-    one = f"{many}/{name}"
+    path = f"{many}/{name}"
     match verb:
         case "view":
-            response = api.get(one)
+            response = api.get(path)
             if kind.namespaced:
                 assert (response.status == 403) == (api.get(many).status == 403), "a list needs the same permission"
         case "create":
@@ -149,12 +149,12 @@ def _may(api: Api, two_projects: TwoProjects, kind: AnyKind, verb: str, which: s
             named = {"metadata": {"name": name}} if kind.name in ("Department", "Namespace") else {}
             response = api.post(many, {**body, **named})
         case "replace":
-            response = api.put(one, {})
+            response = api.put(path, {})
         case "patch":
-            response = api.patch(one, {})
+            response = api.patch(path, {})
         case "status":
-            response = api.patch(f"{one}/status", {})
+            response = api.patch(f"{path}/status", {})
         case _:
-            response = api.delete(one, {"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}})
+            response = api.delete(path, {"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}})
     assert response.status in (200, 400, 403, 404, 409), response.raw
     return response.status != 403

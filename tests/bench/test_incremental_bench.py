@@ -40,15 +40,15 @@ ENDINGS = 8
 
 @pytest.fixture(scope="module")
 def figures() -> Iterator[dict[int, tuple[float, float]]]:
-    found: dict[int, tuple[float, float]] = {}
-    yield found
+    seconds: dict[int, tuple[float, float]] = {}
+    yield seconds
     print(f"\n{'nodes':>6} {'cold ms':>9} {'steady ms':>10}")
-    for nodes, (cold, steady) in sorted(found.items()):
+    for nodes, (cold, steady) in sorted(seconds.items()):
         print(f"{nodes:>6} {cold:>9.0f} {steady:>10.1f}")
-    if len(found) > 1:
-        first, *_, last = sorted(found)
+    if len(seconds) > 1:
+        first, *_, last = sorted(seconds)
         for index, word in enumerate(("cold", "steady")):
-            power = math.log(found[last][index] / found[first][index], last / first)
+            power = math.log(seconds[last][index] / seconds[first][index], last / first)
             print(f"growth {word} {first} -> {last}: nodes to the power of {power:.2f}")
 
 

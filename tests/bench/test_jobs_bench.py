@@ -96,14 +96,14 @@ class Phases:
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self._http = http
         self.running: dict[str, float] = {}
-        self._bell = asyncio.Condition()
+        self._wakeup = asyncio.Condition()
 
     async def follow(self) -> None:
-        async for found in self._changes("workloads"):
-            if found.get("status", {}).get("phase") == "Running":
-                async with self._bell:
-                    self.running.setdefault(found["metadata"]["name"], time.perf_counter())
-                    self._bell.notify_all()
+        async for workload in self._changes("workloads"):
+            if workload.get("status", {}).get("phase") == "Running":
+                async with self._wakeup:
+                    self.running.setdefault(workload["metadata"]["name"], time.perf_counter())
+                    self._wakeup.notify_all()
 
     async def _changes(self, kind: str) -> AsyncIterator[Any]:
         query = {"watch": "true", "resourceVersion": "0"}
@@ -113,8 +113,8 @@ class Phases:
                 yield json.loads(line)["object"]
 
     async def reached(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(SECONDS), self._bell:
-            await self._bell.wait_for(condition)
+        async with asyncio.timeout(SECONDS), self._wakeup:
+            await self._wakeup.wait_for(condition)
 
 
 @asynccontextmanager
@@ -228,12 +228,12 @@ class Decisions(Phases):
         self.bound: dict[str, float] = {}
 
     async def follow(self) -> None:
-        async for found in self._changes("pods"):
-            async with self._bell:
-                self.seen.setdefault(found["metadata"]["name"], time.perf_counter())
-                if found["spec"].get("nodeName"):
-                    self.bound.setdefault(found["metadata"]["name"], time.perf_counter())
-                    self._bell.notify_all()
+        async for pod in self._changes("pods"):
+            async with self._wakeup:
+                self.seen.setdefault(pod["metadata"]["name"], time.perf_counter())
+                if pod["spec"].get("nodeName"):
+                    self.bound.setdefault(pod["metadata"]["name"], time.perf_counter())
+                    self._wakeup.notify_all()
 
 
 async def listing(http: aiohttp.ClientSession, path: str) -> str:

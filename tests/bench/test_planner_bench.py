@@ -69,9 +69,9 @@ class Table:
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[Table]:
-    found = Table()
-    yield found
-    found.show()
+    timings = Table()
+    yield timings
+    timings.show()
 
 
 def load(name: str) -> tuple[Snapshot, Policy, dict[str, str]]:
@@ -102,7 +102,7 @@ def outcome(decided: Plan) -> tuple[dict[str, int], dict[str, int], set[str], se
         bound[bind.job] = bound.get(bind.job, 0) + 1
     for nomination in decided.nominations:
         nominated[nomination.job] = nominated.get(nomination.job, 0) + 1
-    return bound, nominated, {one.job for one in decided.evictions}, set(decided.refusals)
+    return bound, nominated, {eviction.job for eviction in decided.evictions}, set(decided.refusals)
 
 
 def named(prefix: str) -> list[str]:
@@ -113,15 +113,15 @@ def named(prefix: str) -> list[str]:
 def test_allocate(name: str, table: Table) -> None:
     """Every job starts."""
     snapshot, policy, _ = load(name)
-    found = outcome(measure(name, snapshot, policy, table))
-    assert found == ({job.name: 1 for job in snapshot.jobs}, {}, set(), set())
+    plan_outcome = outcome(measure(name, snapshot, policy, table))
+    assert plan_outcome == ({job.name: 1 for job in snapshot.jobs}, {}, set(), set())
 
 
 def test_gangs(table: Table) -> None:
     """Every gang starts whole."""
     snapshot, policy, _ = load("gangs")
-    found = outcome(measure("gangs", snapshot, policy, table))
-    assert found == ({f"job-{index}": 4 for index in range(100)}, {}, set(), set())
+    plan_outcome = outcome(measure("gangs", snapshot, policy, table))
+    assert plan_outcome == ({f"job-{index}": 4 for index in range(100)}, {}, set(), set())
 
 
 @pytest.mark.parametrize("name", named("set-up"))
@@ -135,16 +135,16 @@ def test_set_up(name: str, table: Table) -> None:
 def test_preempt(name: str, table: Table) -> None:
     """All jobs have one priority, so none is evicted and every pending job is refused."""
     snapshot, policy, running = load(name)
-    found = outcome(measure(name, snapshot, policy, table))
-    assert found == ({}, {}, set(), {job.name for job in snapshot.jobs if job.name not in running})
+    plan_outcome = outcome(measure(name, snapshot, policy, table))
+    assert plan_outcome == ({}, {}, set(), {job.name for job in snapshot.jobs if job.name not in running})
 
 
 @pytest.mark.parametrize("name", [*named("consolidate"), *named("full-cycle")])
 def test_half_runs(name: str, table: Table) -> None:
     """GPUs are free, so every pending job starts and none is evicted."""
     snapshot, policy, running = load(name)
-    found = outcome(measure(name, snapshot, policy, table))
-    assert found == ({job.name: 1 for job in snapshot.jobs if job.name not in running}, {}, set(), set())
+    plan_outcome = outcome(measure(name, snapshot, policy, table))
+    assert plan_outcome == ({job.name: 1 for job in snapshot.jobs if job.name not in running}, {}, set(), set())
 
 
 @pytest.mark.parametrize("name", named("large"))
@@ -157,8 +157,8 @@ def test_large(name: str, table: Table) -> None:
     victims = {job for job, node in running.items() if node in cleared}
     assert len(victims) == 4 * len(snapshot.nodes)
     assert outcome(decided) == ({}, {"very-large-job": half}, victims, set())
-    assert {one.node for one in decided.nominations} == cleared
-    assert all(one.to is None and one.by == "very-large-job" for one in decided.evictions)
+    assert {nomination.node for nomination in decided.nominations} == cleared
+    assert all(eviction.to is None and eviction.by == "very-large-job" for eviction in decided.evictions)
 
 
 @pytest.mark.parametrize("name", named("many-single"))
@@ -168,8 +168,8 @@ def test_many_single(name: str, table: Table) -> None:
     decided = measure(name, snapshot, policy, table)
     waiting = {job.name: 1 for job in snapshot.jobs if job.name not in running}
     assert outcome(decided) == ({}, waiting, set(running), set())
-    assert {one.by for one in decided.evictions} == set(waiting)
-    devices = [(one.node, share.index) for one in decided.nominations for share in one.shares]
+    assert {eviction.by for eviction in decided.evictions} == set(waiting)
+    devices = [(nomination.node, share.index) for nomination in decided.nominations for share in nomination.shares]
     assert len(set(devices)) == len(waiting)
 
 

@@ -43,7 +43,7 @@ async def _kill_repeatedly(folder: Path, kills: int) -> None:
         async with asyncio.TaskGroup() as group:
             working = group.create_task(team.run())
             guard = group.create_task(_guard(monitor))
-            found = await _kill_and_check(server, team, monitor, driver, kills)
+            still_alive = await _kill_and_check(server, team, monitor, driver, kills)
             team.stop()
             await working
             await team.wait_until_settled()
@@ -65,7 +65,8 @@ async def _kill_repeatedly(folder: Path, kills: int) -> None:
         f" stopped for others: {done['stopped']},"
         f" listings: {done['listed']}, requests broken off: {done['broken off']}"
         f"\npods seen alive: {len(monitor.processes)}, at the same time at most: {monitor.most_alive},"
-        f" still alive after a kill: {found}, checks of /proc: {monitor.checks}, with a shared GPU: {monitor.shared}"
+        f" still alive after a kill: {still_alive}, checks of /proc: {monitor.checks},"
+        f" with a shared GPU: {monitor.shared}"
         f"\nlog lines checked: {lines}, logs followed: {sum(len(user.followers) for user in team.users)},"
         f" resumed: {resumed}"
     )
@@ -89,7 +90,7 @@ async def _kill_and_check(
     server: ServerProcess, team: JobUserGroup, monitor: PodProcessMonitor, driver: StoreDriver, kills: int
 ) -> int:
     """How many pods were found again, over all kills."""
-    rng, found = random.Random(kills), 0
+    rng, still_alive = random.Random(kills), 0
     for number in range(kills):
         await team.wait_for_steps(rng.randint(1, 30))
         await asyncio.sleep(rng.uniform(0, 0.1))  # not in step with any request
@@ -100,8 +101,8 @@ async def _kill_and_check(
             await asyncio.to_thread(server.kill)
         before = await asyncio.to_thread(monitor.check)
         await asyncio.to_thread(server.start)
-        found += await _found_again(monitor, driver, before)
-    return found
+        still_alive += await _found_again(monitor, driver, before)
+    return still_alive
 
 
 async def _found_again(monitor: PodProcessMonitor, driver: StoreDriver, before: dict[str, PodProcess]) -> int:
@@ -119,7 +120,7 @@ async def _found_again(monitor: PodProcessMonitor, driver: StoreDriver, before: 
                 wrong = [f"{main}: {status}" for main, status in seen if status.phase != "Running"]
                 for main, status in seen:
                     assert status.phase not in ("Succeeded", "Failed"), f"{main} is alive: {status}"
-                    assert not any(one.restart_count for one in status.container_statuses), main
+                    assert not any(container.restart_count for container in status.container_statuses), main
                 await asyncio.sleep(0.05)
     except TimeoutError:
         raise AssertionError("\n".join(wrong)) from None

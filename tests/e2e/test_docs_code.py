@@ -88,15 +88,15 @@ def wrong(code: str) -> str:
     """What a piece of inline code names that does not exist; empty when all of it does, or it is no code of ours."""
     if _FILE.fullmatch(code):
         return "" if file_exists(code) else f"no file {code}"
-    if found := _DOTTED.fullmatch(code):
-        first = found[1].removeprefix("aliquot.").split(".")[0]
+    if match := _DOTTED.fullmatch(code):
+        first = match[1].removeprefix("aliquot.").split(".")[0]
         is_package = (SOURCE / first).is_dir() or (SOURCE / f"{first}.py").is_file()
-        is_data = found[1].endswith((".db", ".json", ".token", ".yaml"))  # in a data folder
-        if is_data or found[1].startswith("aliquot.dev") or not (is_package or found[1].startswith("aliquot.")):
+        is_data = match[1].endswith((".db", ".json", ".token", ".yaml"))  # in a data folder
+        if is_data or match[1].startswith("aliquot.dev") or not (is_package or match[1].startswith("aliquot.")):
             return ""
-        return "" if resolves(found[1]) else f"no symbol {found[1]}"
-    if (found := _CALL.fullmatch(code)) and found[1] not in _words():
-        return f"no function {found[1]}"
+        return "" if resolves(match[1]) else f"no symbol {match[1]}"
+    if (match := _CALL.fullmatch(code)) and match[1] not in _words():
+        return f"no function {match[1]}"
     if _TYPE.fullmatch(code) and code not in _words() | _FOREIGN_TYPES:
         return f"no type {code}"
     return ""

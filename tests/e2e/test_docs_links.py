@@ -19,20 +19,20 @@ from support.docs.console import ROOT
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 PROGRAMS = {"aliquot": main.aliquot, "runai": main.runai, "runai-adm": main.runai_adm}
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+_CODE_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 
 
 def prose(text: str) -> str:
-    return _FENCE.sub("", text)
+    return _CODE_BLOCK.sub("", text)
 
 
 def commands(text: str) -> Iterator[str]:
     """What a reader may type: inline code, lines of `sh` blocks, commands of `console` blocks."""
     yield from _CODE.findall(prose(text))
-    for language, body in _FENCE.findall(text):
-        for line in body.splitlines():
+    for language, code in _CODE_BLOCK.findall(text):
+        for line in code.splitlines():
             if language == "console" and line.startswith("$ "):
                 yield line[2:]
             elif language == "sh":
@@ -52,10 +52,10 @@ def problem(words: list[str]) -> str:
     rest = words[1:]
     # Upper case stands for something the reader puts in.
     while isinstance(command, click.Group) and rest and re.fullmatch(r"[a-z-]+", rest[0]) and rest[0][0] != "-":
-        found = command.get_command(context, rest[0])
-        if found is None:
+        subcommand = command.get_command(context, rest[0])
+        if subcommand is None:
             return f"{command.name} has no command {rest[0]}"
-        command, rest = found, rest[1:]
+        command, rest = subcommand, rest[1:]
     # What stands after a bare "--", or after the name of the job for `exec`, is the user's own command.
     rest = rest[: rest.index("--")] if "--" in rest else rest
     rest = rest[:1] if command.name == "exec" else rest
@@ -102,7 +102,7 @@ def test_links_stay_inside_the_site(page: str) -> None:
 def test_make_targets_exist(page: str) -> None:
     """Every `make` target that a page names is one."""
     known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    named = {found for line in commands((ROOT / page).read_text()) for found in re.findall(r"^make ([a-z-]+)", line)}
+    named = {target for line in commands((ROOT / page).read_text()) for target in re.findall(r"^make ([a-z-]+)", line)}
     assert named - known == set()
 
 
@@ -145,8 +145,8 @@ def test_every_folder_is_explained() -> None:
 def test_make_up_serves() -> None:
     """`make up` is `aliquot up` from the environment that make has set up."""
     command = ["make", "--no-print-directory", "-n", "up"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines()[-1].split() == ["exec", ".venv/bin/aliquot", "up"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert printed.stdout.splitlines()[-1].split() == ["exec", ".venv/bin/aliquot", "up"]
 
 
 def test_site_has_every_page() -> None:

@@ -17,12 +17,12 @@ from support.waiting import eventually
 
 
 def forkservers(parent: int) -> list[int]:
-    found = []
+    pids = []
     for pid in syscalls.children(parent):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if words[-3:] == [b"aliquot.backends.local.runtimes.launcher", b"serve", b""]:
-            found.append(pid)
-    return found
+            pids.append(pid)
+    return pids
 
 
 async def test_a_killed_forkserver_is_replaced(harness: AgentHarness) -> None:
@@ -104,8 +104,8 @@ async def test_killed_again_and_again(harness: AgentHarness) -> None:
             for forkserver in forkservers(os.getpid()):
                 os.kill(forkserver, signal.SIGKILL)
             await asyncio.sleep(0.02)  # not to wait for anything: to hit another moment
-        for one in wanted:
-            seen = await harness.phase(one, "Running", "Failed")
+        for pod in wanted:
+            seen = await harness.phase(pod, "Running", "Failed")
             assert seen.status.phase == "Running", seen.status.message
             assert await harness.printed(seen, "started") == "started\n"
 
@@ -113,11 +113,11 @@ async def test_killed_again_and_again(harness: AgentHarness) -> None:
 def test_it_ends_with_its_platform(tmp_path: Path) -> None:
     """After kill -9 of the platform no forkserver is left."""
     server = ServerProcess(tmp_path / "data").start()
-    found = {pid: syscalls.start_time(pid) for pid in forkservers(server.pid)}
-    assert len(found) == 1
+    start_times = {pid: syscalls.start_time(pid) for pid in forkservers(server.pid)}
+    assert len(start_times) == 1
     server.kill()
 
     async def away() -> bool:
-        return all(syscalls.start_time(pid) != since for pid, since in found.items())
+        return all(syscalls.start_time(pid) != since for pid, since in start_times.items())
 
     asyncio.run(eventually(away))

@@ -62,8 +62,8 @@ async def test_commands_in_a_pod_are_limited_too(isolated_harness: AgentHarness,
     given = Injection(cgroup_limits=(CgroupLimit("GPU-a", 1 << 30, 1 << 30),))
     seen = Pod(metadata=Metadata(name="p-0-0", namespace="runai-team-a", uid=UID))
     async with running(runtime.run()):
-        found = await runtime.start(Launch(assignment, 0, ("sleep", "1000"), injection=given))
-        assert isinstance(found, Started)
+        started = await runtime.start(Launch(assignment, 0, ("sleep", "1000"), injection=given))
+        assert isinstance(started, Started)
         procs = tree.leaf / "cgroup.procs"
         procs.write_text("")
         session = await runtime.exec(seen, ["true"], tty=False, size=TerminalSize(24, 80))

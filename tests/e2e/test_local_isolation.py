@@ -77,16 +77,16 @@ async def test_processes_of_another_project_are_invisible(isolated_harness: Agen
 async def test_uids_differ_by_project(isolated_harness: AgentHarness) -> None:
     """Jobs of two projects are two users of the machine, neither of them root; inside each is root."""
     async with isolated_harness.agent():
-        seen = [
+        pods = [
             await isolated_harness.run(
                 shell(f"{project}-0-0", "id -u; sleep infinity", namespace=f"runai-team-{project}")
             )
             for project in "ab"
         ]
-        for one in seen:
-            assert await isolated_harness.printed(one, "\n") == "0\n"
+        for pod in pods:
+            assert await isolated_harness.printed(pod, "\n") == "0\n"
         states = [
-            json.loads((isolated_harness.data / "pods" / one.metadata.uid / "state.json").read_text()) for one in seen
+            json.loads((isolated_harness.data / "pods" / pod.metadata.uid / "state.json").read_text()) for pod in pods
         ]
     uids = [os.stat(f"/proc/{state['pid']}").st_uid for state in states]
     assert len(set(uids)) == 2

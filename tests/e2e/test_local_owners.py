@@ -52,9 +52,9 @@ async def test_every_process_of_a_pod_is_found(harness: AgentHarness, tmp_path: 
         other = await started(harness, shell("q-0-0", f"sleep {number + 1}"))
         own, theirs = await asleep(number, 3), await asleep(number + 1)
 
-        found = runtime.owners([*own, *theirs, os.getpid(), 1, 1 << 22])
+        owners = runtime.owners([*own, *theirs, os.getpid(), 1, 1 << 22])
 
-    assert found == dict.fromkeys(own, uid) | dict.fromkeys(theirs, other)
+    assert owners == dict.fromkeys(own, uid) | dict.fromkeys(theirs, other)
 
 
 @needs_root

@@ -20,9 +20,9 @@ class Training:
         platform.submit("t", "team-a", FAST)
 
     def pod(self) -> str:
-        found = self._platform.get(POD) or {}
-        running = found.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in found["metadata"]
-        return str(found["metadata"]["uid"]) if running else ""
+        pod = self._platform.get(POD) or {}
+        running = pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+        return str(pod["metadata"]["uid"]) if running else ""
 
     def log(self) -> str:
         return self._platform.sh("runai logs t -p team-a").out

@@ -182,5 +182,5 @@ async def test_many_at_once(harness: AgentHarness, memory: str) -> None:
     """Pods that start together all end, each with its own log."""
     async with harness.agent():
         wanted = [shell(f"p{i}-0-0", f"echo {i}", limits={"memory": memory}) for i in range(12)]
-        ended = await asyncio.gather(*(harness.finish(one) for one in wanted))
+        ended = await asyncio.gather(*(harness.finish(pod) for pod in wanted))
     assert [log for _, log in ended] == [f"{i}\n" for i in range(12)]

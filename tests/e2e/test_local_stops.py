@@ -56,11 +56,11 @@ async def test_detached_processes_end_with_the_pod(harness: AgentHarness) -> Non
             shell("p-0-0", "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo up; sleep infinity")
         )
         await harness.printed(seen, "up")
-        mark = f"ALIQUOT_POD={seen.metadata.uid}".encode()
-        assert syscalls.pids_with_variable(mark)
+        variable = f"ALIQUOT_POD={seen.metadata.uid}".encode()
+        assert syscalls.pids_with_variable(variable)
         await harness.delete(seen, grace=1)
         await harness.gone(seen)
-        assert not syscalls.pids_with_variable(mark)
+        assert not syscalls.pids_with_variable(variable)
 
 
 async def test_detached_processes_do_not_outlive_the_command(harness: AgentHarness) -> None:

@@ -96,10 +96,10 @@ class Containers:
     def flags(self, name: str, milli: int) -> list[str]:
         """What a container with a part of the first card is given, each thing as a flag."""
         injection = self.devices.injection(NODE, [DeviceShare(index=0, milli=milli)], SharingOptions(), name)
-        mine = {**injection.environment, **self.machine.environment()}
+        environment = {**injection.environment, **self.machine.environment()}
         return [
             *_flags(injection, PodFolder(self.engine.folder / f"{name}-files")),
-            *(f"--env={key}={value}" for key, value in mine.items()),
+            *(f"--env={key}={value}" for key, value in environment.items()),
             f"--volume={self.machine.folder}:{DRIVER_PATH}",
         ]
 
@@ -125,11 +125,13 @@ class Containers:
 def _flags(injection: Injection, folder: PodFolder) -> list[str]:
     """The whole translation. What our own runtime would mount is mounted by podman."""
     merged = [
-        replace(one, text=preload_text(OWN_PRELOAD, one.text), append=False) for one in injection.files if one.append
+        replace(file, text=preload_text(OWN_PRELOAD, file.text), append=False)
+        for file in injection.files
+        if file.append
     ]
-    kept = [one for one in injection.files if not one.append]
-    found = launch_spec.inject(replace(injection, files=(*merged, *kept)), folder)
-    volumes = [f"--volume={one['source']}:{one['place']}:{'ro' if one['readOnly'] else 'rw'}" for one in found]
+    kept = [file for file in injection.files if not file.append]
+    mounts = launch_spec.inject(replace(injection, files=(*merged, *kept)), folder)
+    volumes = [f"--volume={mount['source']}:{mount['place']}:{'ro' if mount['readOnly'] else 'rw'}" for mount in mounts]
     return [*volumes, *(f"--device={path}" for path in injection.devices if os.path.exists(path))]
 
 

@@ -187,7 +187,7 @@ def bypasses() -> None:
     }
     for name, (how, command) in methods.items():
         output = output_of(inside(name, *command, str(memory(name)[0] // 1024 + 10)))
-        alive = [float(found) for found in re.findall(r"alive ([\d.]+)", output)]
+        alive = [float(seconds) for seconds in re.findall(r"alive ([\d.]+)", output)]
         check("stolen" in output and bool(alive), f"{name} {how}: the library alone does not limit it {output[:100]!r}")
         check(bool(alive) and alive[-1] < 5, f"{name} {how}: stopped after {alive[-1] if alive else '?'} s")
         events = sh("runai", "describe", "job", name, "-p", "team-a")

@@ -56,7 +56,7 @@ def test_nomination_for_releasing_devices() -> None:
     world = cluster([gpus(1, "n1")], {"a": quota(1)})
     world.running("old", "n1", [0], state=TaskState.RELEASING).pending("new", gpu=1)
     assert world.started() == {}
-    assert [one.job for one in world.plan().nominations] == ["new"]
+    assert [nomination.job for nomination in world.plan().nominations] == ["new"]
 
 
 def test_releasing_no_longer_counts_against_quota() -> None:

@@ -57,18 +57,18 @@ def shifted(snapshot: Snapshot, by: float) -> Snapshot:
     def moved(moment: float | None) -> Any:
         return None if moment is None else moment + by
 
-    def job(one: Job) -> Job:
+    def job(old: Job) -> Job:
         return replace(
-            one,
-            tasks=tuple(replace(task, releasing_since=moved(task.releasing_since)) for task in one.tasks),
-            created=moved(one.created),
-            started=moved(one.started),
-            saved=moved(one.saved),
-            stops=tuple(moved(stop) for stop in one.stops),
-            stale_since=moved(one.stale_since),
+            old,
+            tasks=tuple(replace(task, releasing_since=moved(task.releasing_since)) for task in old.tasks),
+            created=moved(old.created),
+            started=moved(old.started),
+            saved=moved(old.saved),
+            stops=tuple(moved(stop) for stop in old.stops),
+            stale_since=moved(old.stale_since),
         )
 
-    queues = tuple(replace(one, created=moved(one.created)) for one in snapshot.queues)
+    queues = tuple(replace(queue, created=moved(queue.created)) for queue in snapshot.queues)
     return replace(snapshot, queues=queues, jobs=tuple(map(job, snapshot.jobs)))
 
 
@@ -77,21 +77,21 @@ def relative(snapshot: Snapshot, now: float) -> Snapshot:
     snapshot = shifted(snapshot, -now)
     jobs = [
         replace(
-            one,
-            min_available=one.min_available and max(1, one.min_available),
-            tasks=tuple(task if task.node else replace(task, shares=()) for task in one.tasks),
+            job,
+            min_available=job.min_available and max(1, job.min_available),
+            tasks=tuple(task if task.node else replace(task, shares=()) for task in job.tasks),
         )
-        for one in snapshot.jobs
+        for job in snapshot.jobs
     ]
     # A job without `stale_since` that runs below its minimum is stale from now on.
-    stale = [replace(one, stale_since=0.0) if one.stale_since is None and below_minimum(one) else one for one in jobs]
-    queues = [replace(one, pools={"default": PoolQuota(), **one.pools}) for one in snapshot.queues]
-    mounted = {claim for one in snapshot.jobs for claim in one.claims}
+    stale = [replace(job, stale_since=0.0) if job.stale_since is None and below_minimum(job) else job for job in jobs]
+    queues = [replace(queue, pools={"default": PoolQuota(), **queue.pools}) for queue in snapshot.queues]
+    mounted = {claim for job in snapshot.jobs for claim in job.claims}
     return Snapshot(
-        tuple(sorted(snapshot.nodes, key=lambda one: one.name)),
-        tuple(sorted(queues, key=lambda one: one.name)),
+        tuple(sorted(snapshot.nodes, key=lambda node: node.name)),
+        tuple(sorted(queues, key=lambda queue: queue.name)),
         tuple(
-            sorted((one for one in stale if one.tasks), key=lambda one: one.name)
+            sorted((job for job in stale if job.tasks), key=lambda job: job.name)
         ),  # jobs without tasks are not written
         snapshot.topologies,
         frozenset(mounted) if snapshot.claims is None else snapshot.claims,
@@ -99,7 +99,7 @@ def relative(snapshot: Snapshot, now: float) -> Snapshot:
 
 
 def sorted_queues(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, queues=tuple(sorted(snapshot.queues, key=lambda one: one.name)))
+    return replace(snapshot, queues=tuple(sorted(snapshot.queues, key=lambda queue: queue.name)))
 
 
 def same(case: Case, rounds: int, lingering: bool) -> None:
@@ -119,7 +119,7 @@ def same(case: Case, rounds: int, lingering: bool) -> None:
 
 def _refusals_without_times(decided: Plan) -> Any:
     """Refusals without `until`, which is relative to another time."""
-    return {name: [replace(one, until=None) for one in reasons] for name, reasons in decided.refusals.items()}
+    return {name: [replace(refusal, until=None) for refusal in reasons] for name, reasons in decided.refusals.items()}
 
 
 def explore(count: int, again: bool) -> None:
@@ -223,20 +223,20 @@ def test_all_fields_are_exported() -> None:
 )
 def test_no_field_is_forgotten(kind: type) -> None:
     """A new field of the model must be added to the cluster of the test above."""
-    found = [UNUSUAL_POLICY, *_inside(EVERYTHING)]
+    objects = [UNUSUAL_POLICY, *_inside(EVERYTHING)]
     for field in fields(kind):
-        values = [getattr(one, field.name) for one in found if type(one) is kind]
+        values = [getattr(item, field.name) for item in objects if type(item) is kind]
         default = field.default_factory() if callable(field.default_factory) else field.default
         assert any(value != default for value in values), f"{kind.__name__}.{field.name}"
 
 
 def _inside(value: Any) -> list[Any]:
     if isinstance(value, (tuple, list)):
-        return [found for each in value for found in _inside(each)]
+        return [inner for each in value for inner in _inside(each)]
     if isinstance(value, dict):
         return _inside(list(value.values()))
     if hasattr(value, "__dataclass_fields__"):
-        return [value, *(found for field in fields(value) for found in _inside(getattr(value, field.name)))]
+        return [value, *(inner for field in fields(value) for inner in _inside(getattr(value, field.name)))]
     return []
 
 

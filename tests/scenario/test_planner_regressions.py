@@ -55,11 +55,11 @@ def test_elastic_job_stays_in_its_pool() -> None:
 def test_incomplete_subgroup_has_a_refusal() -> None:
     """A job with an incomplete subgroup has a refusal, though the rest of the job has started."""
     world = cluster([gpus(2)], {"a": quota(2)})
-    one = request(1)
+    one_gpu = request(1)
     tasks = [
-        Task("x", one, subgroup="x"),
-        Task("y-0", one, subgroup="y"),
-        Task("y-1", one, TaskState.GATED, subgroup="y"),
+        Task("x", one_gpu, subgroup="x"),
+        Task("y-0", one_gpu, subgroup="y"),
+        Task("y-1", one_gpu, TaskState.GATED, subgroup="y"),
     ]
     world.job("j", "a", *tasks, subgroups=(SubGroup("x"), SubGroup("y")), min_subgroups=1)
     assert world.codes("j") == ["incomplete"]
@@ -188,8 +188,8 @@ def test_gang_at_its_minimum_is_evicted_whole() -> None:
         world.pending(name, "p", gpu=1)
     world.pending("due", "q", gpu=1)
     decided = world.plan()
-    assert {one.task for one in decided.evictions} == {"g-0", "g-1"}
-    assert "due" in {one.job for one in decided.nominations}
+    assert {eviction.task for eviction in decided.evictions} == {"g-0", "g-1"}
+    assert "due" in {nomination.job for nomination in decided.nominations}
 
 
 def test_job_with_hindrance_that_lost_its_nomination() -> None:
@@ -223,7 +223,7 @@ def test_extra_tasks_on_other_nodes_are_evicted_too() -> None:
     world.pending("urgent", gpu=1, priority=75)
     decided = world.plan()
     check(world.snapshot(), world.policy, decided, world.now)
-    assert {one.task for one in decided.evictions} == {"gang-0", "gang-1", "gang-2"}
+    assert {eviction.task for eviction in decided.evictions} == {"gang-0", "gang-1", "gang-2"}
 
 
 def test_batch_ignores_the_order_of_subgroups() -> None:
@@ -292,5 +292,5 @@ def test_preempt_evicts_more_than_capacity_needs() -> None:
     world.job("urgent", "a", *(Task(f"urgent-{index}", request(2)) for index in range(2)), priority=75)
     decided = world.plan()
     check(world.snapshot(), world.policy, decided, world.now)
-    assert {one.task for one in decided.evictions} == {"gang-0", "gang-1", "single-0-0"}
+    assert {eviction.task for eviction in decided.evictions} == {"gang-0", "gang-1", "single-0-0"}
     assert {"urgent-0", "urgent-1", "other-0-0"} <= settled(world)

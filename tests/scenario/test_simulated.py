@@ -55,7 +55,7 @@ class SettledStep:
     """One settled step of the result, with a method for each expectation."""
 
     def __init__(self, scenario: dict[str, Any], step: dict[str, Any]) -> None:
-        submitted = [each for one in scenario.get("steps", []) for each in one.get("submit", [])]
+        submitted = [each for step in scenario.get("steps", []) for each in step.get("submit", [])]
         self.project = {each["name"]: each["project"] for each in [*scenario.get("workloads", []), *submitted]}
         self.step = step
         self.workloads, self.tasks = step["workloads"], step["tasks"]
@@ -92,11 +92,11 @@ class SettledStep:
         return self._all("pending", wanted)
 
     def _all(self, state: str, wanted: Any) -> Any:
-        found = self.in_state(state)
+        names = self.in_state(state)
         return (
-            len(found)
+            len(names)
             if isinstance(wanted, int)
-            else [name for name in wanted if name in found] + [name for name in found if name not in wanted]
+            else [name for name in wanted if name in names] + [name for name in names if name not in wanted]
         )
 
     def runs(self, wanted: list[str]) -> list[str]:
@@ -115,7 +115,7 @@ class SettledStep:
         return {name: "+".join(sorted({str(task["node"]) for task in self.of(name).values()})) for name in wanted}
 
     def _evicted(self, moved: bool) -> list[str]:
-        return sorted({one["workload"] for one in self.step["evictions"] if one["moved"] is moved})
+        return sorted({eviction["workload"] for eviction in self.step["evictions"] if eviction["moved"] is moved})
 
     def stopped(self, wanted: list[str]) -> list[str]:
         return self._evicted(False)
@@ -135,8 +135,8 @@ class SettledStep:
 
     def fair_share(self, wanted: dict[str, float]) -> dict[str, float]:
         # Fair shares are exact to a thousandth; ties decide which queue gets the last one.
-        found = {name: self.step["fairShare"][name]["gpu"] for name in wanted}
-        return {name: wanted[name] if abs(gpus - wanted[name]) < 0.0015 else gpus for name, gpus in found.items()}
+        shares = {name: self.step["fairShare"][name]["gpu"] for name in wanted}
+        return {name: wanted[name] if abs(gpus - wanted[name]) < 0.0015 else gpus for name, gpus in shares.items()}
 
     def fair_share_floor(self, wanted: dict[str, int]) -> dict[str, int]:
         return {name: math.floor(self.step["fairShare"][name]["gpu"]) for name in wanted}
@@ -163,8 +163,8 @@ _EXPECTATIONS: dict[str, Callable[[SettledStep, Any], object]] = {
 
 
 def _differences(step: SettledStep, wanted: dict[str, Any]) -> list[str]:
-    found = {word: _EXPECTATIONS[word](step, value) for word, value in wanted.items()}
-    return [f"{word}: wanted {wanted[word]}, is {found[word]}" for word in wanted if found[word] != wanted[word]]
+    results = {word: _EXPECTATIONS[word](step, value) for word, value in wanted.items()}
+    return [f"{word}: wanted {wanted[word]}, is {results[word]}" for word in wanted if results[word] != wanted[word]]
 
 
 def _names() -> list[str]:
@@ -191,7 +191,7 @@ def test_scenario(name: str) -> None:
 def test_scenario_never_interrupted(name: str) -> None:
     """Workloads listed under `neverInterrupted` are neither stopped nor moved in any step."""
     never = _read(name).get("neverInterrupted", [])
-    hit = {one["workload"] for step in _played(name)["steps"] for one in step["evictions"]}
+    hit = {eviction["workload"] for step in _played(name)["steps"] for eviction in step["evictions"]}
     assert [each for each in sorted(hit) if any(fnmatchcase(each, pattern) for pattern in never)] == []
 
 

@@ -21,20 +21,20 @@ async def test_falls_behind_and_catches_up() -> None:
     def listen(key: Key, old: str | None, new: str | None) -> None:
         heard.append((key[1], old, new))
 
-    picture = Informer(driver, TEMPLATE, lambda found: str(found.data["spec"]["description"]))
-    picture.listen(listen)
-    async with running(picture.run()):
-        await picture.synced.wait()
+    informer = Informer(driver, TEMPLATE, lambda document: str(document.data["spec"]["description"]))
+    informer.listen(listen)
+    async with running(informer.run()):
+        await informer.synced.wait()
     # Nobody reads now. More happens than the log can hold.
     for number in range(2, 8):
         kept = await place.describe(kept, str(number))
     await place.delete("gone")
     await place.create("new", description="fresh")
     heard.clear()
-    async with running(picture.run()):
+    async with running(informer.run()):
         await eventually(lambda: _is(len(heard) == 3))
     assert sorted(heard) == [("gone", "first", None), ("kept", "1", "7"), ("new", None, "fresh")]
-    assert sorted(picture) == ["7", "fresh"]
+    assert sorted(informer) == ["7", "fresh"]
 
 
 async def test_unreadable_object_does_not_disturb(embedded: StoreNamespace) -> None:
@@ -45,10 +45,10 @@ async def test_unreadable_object_does_not_disturb(embedded: StoreNamespace) -> N
     await embedded.create("good")
     bad = document(TEMPLATE, "bad", embedded.namespace, {"values": {"compute": {"gpu": "many"}}})
     await embedded.driver.create(TEMPLATE, bad)
-    picture = typed(embedded.driver, Template)
-    async with running(picture.run()):
-        await picture.synced.wait()
-    assert [found.metadata.name for found in picture] == ["good"]
+    informer = typed(embedded.driver, Template)
+    async with running(informer.run()):
+        await informer.synced.wait()
+    assert [template.metadata.name for template in informer] == ["good"]
 
 
 async def _is(condition: bool) -> bool:

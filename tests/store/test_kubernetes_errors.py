@@ -40,9 +40,9 @@ ELSEWHERE = {"WSMessageTypeError"}
 @pytest.mark.parametrize(("status", "reason", "expected"), ANSWERS)
 def test_answer_becomes_our_error(status: int, reason: str, expected: type[PlatformError]) -> None:
     """Status and reason decide the class; the message is the server's, in one line."""
-    said = json.dumps({"kind": "Status", "code": status, "reason": reason, "message": "what\n  happened"})
+    status_object = json.dumps({"kind": "Status", "code": status, "reason": reason, "message": "what\n  happened"})
 
-    error = error_of(status, said.encode())
+    error = error_of(status, status_object.encode())
 
     assert isinstance(error, expected)
     assert error.message == "what happened"
@@ -51,8 +51,8 @@ def test_answer_becomes_our_error(status: int, reason: str, expected: type[Platf
 def test_every_error_of_ours_comes_back() -> None:
     """The client raises the error class that our server raised."""
     for error in PlatformError.__subclasses__():
-        said = json.dumps({"reason": error.reason, "message": "m"}).encode()
-        assert type(error_of(error.status, said)) is error
+        status_object = json.dumps({"reason": error.reason, "message": "m"}).encode()
+        assert type(error_of(error.status, status_object)) is error
 
 
 @pytest.mark.parametrize("payload", [b"", b"null", b"[]", b"<html>\nlogin</html>", b"\xff\xfe", b'{"message": 5}'])
@@ -73,9 +73,9 @@ def test_long_answer_is_shortened() -> None:
 def test_causes_become_faults() -> None:
     """Each cause of an invalid request is a fault with its field; malformed ones are left out."""
     causes = [{"field": "spec.a", "message": "is wrong"}, {"field": "<nil>", "message": "too"}, "odd", {"field": "x"}]
-    said = json.dumps({"message": "m", "details": {"causes": causes}}).encode()
+    status_object = json.dumps({"message": "m", "details": {"causes": causes}}).encode()
 
-    assert [str(fault) for fault in error_of(422, said).faults] == ["spec.a: is wrong", "too"]
+    assert [str(fault) for fault in error_of(422, status_object).faults] == ["spec.a: is wrong", "too"]
 
 
 def test_full_etcd_is_out_of_space() -> None:
@@ -94,14 +94,14 @@ def test_busy_server_says_how_long(header: str, pause: float) -> None:
 
 def test_every_foreign_exception_is_known() -> None:
     """The list of translated exceptions covers all that the HTTP library can raise."""
-    found = {
+    exceptions = {
         name: cls
         for name, cls in inspect.getmembers(aiohttp.client_exceptions, inspect.isclass)
         if issubclass(cls, Exception) and cls.__module__.startswith("aiohttp")
     }
 
-    assert len(found) > 20
-    assert {name for name, cls in found.items() if not issubclass(cls, FOREIGN)} == ELSEWHERE
+    assert len(exceptions) > 20
+    assert {name for name, cls in exceptions.items() if not issubclass(cls, FOREIGN)} == ELSEWHERE
 
 
 def test_only_unsent_requests_are_unsent() -> None:

@@ -32,8 +32,8 @@ def definition(word: str) -> dict[str, Any]:
 
 @pytest_asyncio.fixture
 async def driver(cluster: Cluster) -> AsyncIterator[KubernetesDriver]:
-    async with KubernetesDriver(kubeconfig.load([cluster.kubeconfig])) as found:
-        yield found
+    async with KubernetesDriver(kubeconfig.load([cluster.kubeconfig])) as driver:
+        yield driver
 
 
 async def test_every_kind_of_ours_is_served(cluster_with_kinds: Cluster, driver: KubernetesDriver) -> None:
@@ -71,8 +71,8 @@ async def test_schema_is_brought_up_to_date(driver: KubernetesDriver) -> None:
     """A changed schema replaces that of an earlier version; labels and annotations of others stay."""
     await install(driver, [definition("clock")])
     name = f"clocks.{GROUP}"
-    marks = {"annotations": {INSTALLED_VERSION: "0.0.1", "mine": "kept"}}
-    await driver.patch(DEFINITION, name, "", {"metadata": marks})
+    metadata = {"annotations": {INSTALLED_VERSION: "0.0.1", "mine": "kept"}}
+    await driver.patch(DEFINITION, name, "", {"metadata": metadata})
     changed = definition("clock")
     changed["spec"]["names"]["shortNames"] = ["clk"]
 
@@ -103,7 +103,7 @@ async def test_newer_definition_stays(driver: KubernetesDriver, newer: str) -> N
     )
 
 
-async def test_taken_names_are_told(driver: KubernetesDriver) -> None:
+async def test_taken_names_are_reported(driver: KubernetesDriver) -> None:
     """A definition whose short name belongs to another one is refused with the server's reason."""
     first, second = definition("stool"), definition("bench")
     second["spec"]["names"]["kind"] = "Stool"

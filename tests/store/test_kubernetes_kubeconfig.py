@@ -129,13 +129,13 @@ def test_outside_a_pod(tmp_path: Path) -> None:
 
 HELPER = """
 import json, os, pathlib, sys
-told = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+exec_info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
 count = pathlib.Path(sys.argv[1])
 runs = int(count.read_text()) + 1 if count.exists() else 1
 count.write_text(str(runs))
 status = json.loads(os.environ["STATUS"])
 status = status[min(runs, len(status)) - 1]
-print(json.dumps({"apiVersion": told["apiVersion"], "kind": "ExecCredential", "status": status}))
+print(json.dumps({"apiVersion": exec_info["apiVersion"], "kind": "ExecCredential", "status": status}))
 """
 V1 = "client.authentication.k8s.io/v1"
 
@@ -203,8 +203,8 @@ async def test_refused_credential_is_renewed(cluster: Cluster, tmp_path: Path) -
         ("import os; print(os.environ['KUBERNETES_EXEC_INFO'].replace('spec', 'status'))", "neither a token nor"),
     ],
 )
-async def test_failing_helper_is_told(tmp_path: Path, code: str, message: str) -> None:
-    """A helper that fails is named with its last word; what it prints for us is never shown."""
+async def test_failing_helper_is_reported(tmp_path: Path, code: str, message: str) -> None:
+    """A helper that fails is named with the last line of its errors; its output is never shown."""
     plugin = {"apiVersion": V1, "command": sys.executable, "args": ["-c", code]}
     endpoint = kubeconfig.load([write(tmp_path / "c", {"server": "http://127.0.0.1:1"}, {"exec": plugin})])
 
@@ -226,8 +226,9 @@ async def test_missing_helper_says_how_to_get_it(tmp_path: Path) -> None:
 async def test_helper_learns_about_the_cluster(tmp_path: Path) -> None:
     """A helper that wants to know gets the cluster's address."""
     code = (
-        "import json, os; told = json.loads(os.environ['KUBERNETES_EXEC_INFO']);"
-        "told['status'] = {'token': told['spec']['cluster']['server'].split('/')[2]}; print(json.dumps(told))"
+        "import json, os; exec_info = json.loads(os.environ['KUBERNETES_EXEC_INFO']);"
+        "exec_info['status'] = {'token': exec_info['spec']['cluster']['server'].split('/')[2]};"
+        "print(json.dumps(exec_info))"
     )
     plugin = {"apiVersion": V1, "command": sys.executable, "args": ["-c", code], "provideClusterInfo": True}
     endpoint = kubeconfig.load([write(tmp_path / "c", {"server": "http://127.0.0.1:1"}, {"exec": plugin})])
@@ -240,15 +241,15 @@ async def test_helper_learns_about_the_cluster(tmp_path: Path) -> None:
 
 async def test_first_file_wins(tmp_path: Path) -> None:
     """Of several files the first definition wins, and missing files are ignored."""
-    one = write(tmp_path / "one", {"server": "http://one"}, {"token": "one"})
-    two = write(tmp_path / "two", {"server": "http://two"}, {"token": "two"})
+    first = write(tmp_path / "one", {"server": "http://one"}, {"token": "one"})
+    second = write(tmp_path / "two", {"server": "http://two"}, {"token": "two"})
     more = write(tmp_path / "more", {"server": "http://more"}, {"token": "more"}, "more")
-    env = {"KUBECONFIG": os.pathsep.join(map(str, [tmp_path / "none", one, two, more]))}
+    env = {"KUBECONFIG": os.pathsep.join(map(str, [tmp_path / "none", first, second, more]))}
 
     assert kubeconfig.find(env=env).url == "http://one"
     assert await kubeconfig.find(env=env).token() == "one"
     assert kubeconfig.find(context="more", env=env).url == "http://more"
-    assert kubeconfig.find(str(two), env=env).url == "http://two"
+    assert kubeconfig.find(str(second), env=env).url == "http://two"
 
 
 def test_nothing_to_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

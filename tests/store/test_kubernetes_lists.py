@@ -21,8 +21,8 @@ async def _make(kube: KubernetesDriver, namespace: str, count: int) -> list[str]
     names = [f"g{index}" for index in range(count)]
     colors = ("red", "blue")
     for index, name in enumerate(names):
-        marks = {"labels": {"half": colors[index % 2]}}
-        await kube.create(GADGET, gadget(namespace, name, metadata=marks, color=colors[index % 2]))
+        metadata = {"labels": {"half": colors[index % 2]}}
+        await kube.create(GADGET, gadget(namespace, name, metadata=metadata, color=colors[index % 2]))
     return names
 
 

@@ -70,7 +70,7 @@ async def test_bad_object_names_every_field(kube: KubernetesDriver, namespace: s
     assert "\n" not in str(caught.value)
 
 
-async def test_rule_of_the_schema_is_told(kube: KubernetesDriver, namespace: str) -> None:
+async def test_rule_of_the_schema_is_reported(kube: KubernetesDriver, namespace: str) -> None:
     """A CEL rule reports its own message."""
     with pytest.raises(Invalid, match="must be below 100"):
         await kube.create(GADGET, gadget(namespace, size=100))
@@ -105,10 +105,14 @@ async def test_update_that_changes_nothing(kube: KubernetesDriver, namespace: st
 async def test_status_is_written_apart(kube: KubernetesDriver, namespace: str) -> None:
     """A status update does not change the spec, and a spec update does not change the status."""
     created = await kube.create(GADGET, gadget(namespace, size=1))
-    told = await kube.update_status(GADGET, Document({**created.data, "spec": {"size": 5}, "status": {"phase": "Up"}}))
-    after = await kube.update(GADGET, Document({**told.data, "spec": {"size": 2}, "status": {"phase": "Down"}}))
+    status_written = await kube.update_status(
+        GADGET, Document({**created.data, "spec": {"size": 5}, "status": {"phase": "Up"}})
+    )
+    after = await kube.update(
+        GADGET, Document({**status_written.data, "spec": {"size": 2}, "status": {"phase": "Down"}})
+    )
 
-    assert told.data["spec"] == {"size": 1}
+    assert status_written.data["spec"] == {"size": 1}
     assert (after.data["spec"], after.data["status"]) == ({"size": 2}, {"phase": "Up"})
 
 

@@ -33,7 +33,7 @@ async def filled(path: Path, objects: int = 60) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {found.name: found.read_bytes() for found in folder.iterdir() if found.is_file()}
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
 @contextmanager

@@ -60,9 +60,9 @@ class Bench:
 
 @pytest_asyncio.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    found = Bench(tmp_path / "store.db")
-    yield found
-    await found.writer.close()
+    bench = Bench(tmp_path / "store.db")
+    yield bench
+    await bench.writer.close()
 
 
 def creating(name: str) -> Work:

@@ -59,20 +59,20 @@ class StoreUnderTest:
         """A number for each distinct text, so that generated ids of different drivers can be compared."""
         return self._symbols.setdefault(text, len(self._symbols))
 
-    def plain(self, found: Document) -> Json:
+    def plain(self, document: Document) -> Json:
         """The part of a document that must be the same for every driver."""
-        metadata = {key: value for key, value in found.metadata.items() if key != "namespace"}
+        metadata = {key: value for key, value in document.metadata.items() if key != "namespace"}
         for key in ("uid", "resourceVersion"):
             metadata[key] = self.symbol(metadata[key])
         for key in ("creationTimestamp", "deletionTimestamp"):
             if key in metadata:
                 metadata[key] = "a moment"
-        if found.data["kind"] == "Pod":
+        if document.data["kind"] == "Pod":
             # Kubernetes fills in defaults of pods, so only our fields and those that the store sets are compared.
             metadata.pop("generation", None)
-            node = (found.data.get("spec") or {}).get("nodeName")
+            node = (document.data.get("spec") or {}).get("nodeName")
             return {"metadata": metadata, "node": node}
-        return {**found.data, "metadata": metadata}
+        return {**document.data, "metadata": metadata}
 
 
 class Machine(RuleBasedStateMachine):
@@ -156,23 +156,27 @@ class Machine(RuleBasedStateMachine):
     @rule(name=NAMES, text=TEXTS, labels=LABELS, age=st.integers(0, 2))
     def update(self, name: str, text: str, labels: dict[str, str], age: int) -> None:
         if seen := self._seen(TEMPLATE, name, age):
-            wanted = [changed(found, spec={"description": text}, labels=labels) for found in seen]
+            wanted = [changed(document, spec={"description": text}, labels=labels) for document in seen]
             pairs = zip(self.stores, wanted, strict=True)
-            self.everywhere(TEMPLATE, name, [store.driver.update(TEMPLATE, found) for store, found in pairs])
+            self.everywhere(TEMPLATE, name, [store.driver.update(TEMPLATE, document) for store, document in pairs])
 
     @rule(name=NAMES, keep=FINALIZERS)
     def finalize(self, name: str, keep: list[str]) -> None:
         if seen := self._seen(TEMPLATE, name, 0):
-            wanted = [changed(found, finalizers=keep or None) for found in seen]
+            wanted = [changed(document, finalizers=keep or None) for document in seen]
             pairs = zip(self.stores, wanted, strict=True)
-            self.everywhere(TEMPLATE, name, [store.driver.update(TEMPLATE, found) for store, found in pairs])
+            self.everywhere(TEMPLATE, name, [store.driver.update(TEMPLATE, document) for store, document in pairs])
 
     @rule(name=NAMES, status=st.sampled_from(["True", "False"]), age=st.integers(0, 1))
     def update_status(self, name: str, status: str, age: int) -> None:
         if seen := self._seen(TEMPLATE, name, age):
-            wanted = [changed(found, status={"conditions": [{"type": "Ready", "status": status}]}) for found in seen]
+            wanted = [
+                changed(document, status={"conditions": [{"type": "Ready", "status": status}]}) for document in seen
+            ]
             pairs = zip(self.stores, wanted, strict=True)
-            self.everywhere(TEMPLATE, name, [store.driver.update_status(TEMPLATE, found) for store, found in pairs])
+            self.everywhere(
+                TEMPLATE, name, [store.driver.update_status(TEMPLATE, document) for store, document in pairs]
+            )
 
     @rule(
         name=NAMES,
@@ -195,7 +199,7 @@ class Machine(RuleBasedStateMachine):
     )
     def patch(self, name: str, change: Json, tied: bool, age: int) -> None:
         seen = self._seen(TEMPLATE, name, age)
-        versions = [found.version for found in seen] if seen and tied else [""] * len(self.stores)
+        versions = [document.version for document in seen] if seen and tied else [""] * len(self.stores)
         calls = [
             store.driver.patch(TEMPLATE, name, store.namespace, change, version=version)
             for store, version in zip(self.stores, versions, strict=True)
@@ -207,7 +211,7 @@ class Machine(RuleBasedStateMachine):
         seen = self._seen(TEMPLATE, name, age)
         options: list[dict[str, Any]] = [{} for _ in self.stores]
         if seen and by != "name":
-            options = [{by: found.uid if by == "uid" else found.version} for found in seen]
+            options = [{by: document.uid if by == "uid" else document.version} for document in seen]
         calls = [
             store.driver.delete(TEMPLATE, name, store.namespace, **option)
             for store, option in zip(self.stores, options, strict=True)
@@ -243,8 +247,8 @@ class Machine(RuleBasedStateMachine):
         async def together() -> list[Any]:
             return await asyncio.gather(*(w.driver.list(kind, w.namespace, **selection) for w in self.stores))
 
-        found = self.run(together())
-        listed = [[w.plain(d) for d in listing.items] for w, listing in zip(self.stores, found, strict=True)]
+        listings = self.run(together())
+        listed = [[w.plain(d) for d in listing.items] for w, listing in zip(self.stores, listings, strict=True)]
         assert listed[1:] == listed[:-1], listed
 
     @precondition(lambda self: self.stores and len(self.stores[0].watchers) < 4)
@@ -262,7 +266,7 @@ class Machine(RuleBasedStateMachine):
         if self.stores:
             self.list_everywhere(TEMPLATE, {})
 
-    # --- the end: every stream, up to a mark
+    # --- the end: every stream, up to the object "end"
 
     def teardown(self) -> None:
         try:
@@ -278,9 +282,9 @@ class Machine(RuleBasedStateMachine):
 
     async def _streams(self) -> list[list[list[Any]]]:
         for store in self.stores:
-            marks = {"team": "a", "env": "a"}
-            await store.driver.create(TEMPLATE, document(TEMPLATE, "end", store.namespace, {}, labels=marks))
-            await store.driver.create(POD, document(POD, "end", store.namespace, SPEC, labels=marks))
+            labels = {"team": "a", "env": "a"}
+            await store.driver.create(TEMPLATE, document(TEMPLATE, "end", store.namespace, {}, labels=labels))
+            await store.driver.create(POD, document(POD, "end", store.namespace, SPEC, labels=labels))
         return [[await self._stream(store, watcher) for watcher in store.watchers] for store in self.stores]
 
     async def _stream(self, store: StoreUnderTest, watcher: Watcher) -> list[Any]:
@@ -306,7 +310,8 @@ class Machine(RuleBasedStateMachine):
 
 
 def _goes_at_once(change: Change) -> bool:
-    """Whether a change is the mark that Kubernetes shows before it removes a pod; other drivers need not show it."""
+    """Whether a change only sets the deletion timestamp before Kubernetes removes the pod. Other drivers need not show
+    it."""
     assert change.document is not None
     return change.type == "MODIFIED" and change.document.metadata.get("deletionGracePeriodSeconds") == 0
 
@@ -323,14 +328,14 @@ def _settings(examples: int, steps: int) -> settings:
 
 @pytest.mark.kube
 @pytest.mark.xdist_group("kube")
-def test_three_bodies_agree(cluster_with_kinds: Cluster) -> None:
+def test_three_drivers_agree(cluster_with_kinds: Cluster) -> None:
     """Three drivers give the same results and watch streams for the same random operations."""
     Machine.cluster = cluster_with_kinds
     run_state_machine_as_test(Machine, settings=_settings(60, 40))
 
 
 @pytest.mark.soak
-def test_three_bodies_agree_for_long(cluster_with_kinds: Cluster) -> None:
+def test_three_drivers_agree_for_long(cluster_with_kinds: Cluster) -> None:
     """The same, for thousands of cases."""
     Machine.cluster = cluster_with_kinds
     run_state_machine_as_test(Machine, settings=_settings(1500, 60))

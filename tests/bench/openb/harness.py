@@ -89,10 +89,10 @@ def allocated(contender: str, nodes_: Sequence[Node], listed: Sequence[Pod], see
 
 def measure(order: Iterable[Pod], gpus: int, place: Callable[[Pod], bool]) -> dict[int, float]:
     arrived = placed = 0
-    found: dict[int, list[float]] = {}
+    samples: dict[int, list[float]] = {}
     for pod in order:
         arrived += pod.milli
         if place(pod):
             placed += pod.milli
-        found.setdefault(int(100 * arrived / (gpus * GPU) + 0.5), []).append(100 * placed / (gpus * GPU))
-    return {at: sum(values) / len(values) for at, values in found.items()}
+        samples.setdefault(int(100 * arrived / (gpus * GPU) + 0.5), []).append(100 * placed / (gpus * GPU))
+    return {at: sum(values) / len(values) for at, values in samples.items()}

@@ -48,7 +48,11 @@ class Moving:
         self._first, self._changed = False, {}
         placed = [(bind.job, bind.node, bind.shares) for bind in decided.binds]
         placed += [(nomination.job, nomination.node, nomination.shares) for nomination in decided.nominations]
-        placed += [(one.job, one.to.node, one.to.shares) for one in decided.evictions if one.to is not None]
+        placed += [
+            (eviction.job, eviction.to.node, eviction.to.shares)
+            for eviction in decided.evictions
+            if eviction.to is not None
+        ]
         for name, node, shares in placed:
             self._jobs[name] = self._changed[name] = self._running(name, node, shares)
         self.moves += len(decided.evictions)

@@ -139,13 +139,13 @@ class FGD(Peer):
         large = free[:, None, :] >= np.maximum(self._sizes, 1)[None, :, None]
         count, small = large.sum(2)[:, self._size], (free[:, None, :] * ~large).sum(2)[:, self._size]
         fits = self._fit[nodes] & (self._cpu <= cpu[:, None]) & (count >= self._devices)
-        found: Array = np.where(fits, small, idle[:, None]) @ self._part
-        return found
+        fragments: Array = np.where(fits, small, idle[:, None]) @ self._part
+        return fragments
 
     def score(self, pod: Pod, nodes: Array, after: Array, device: Array) -> Array:
         gained = self._fragments(nodes, self.cpu[nodes] - pod.request.cpu, after) - self._now[nodes]
-        found: Array = np.floor(100 / (1 + np.exp(gained / GPU)))
-        return found
+        scores: Array = np.floor(100 / (1 + np.exp(gained / GPU)))
+        return scores
 
     def _allocate(self, pod: Pod, node: int, device: int) -> None:
         super()._allocate(pod, node, device)

@@ -26,14 +26,14 @@ SMALL = ("default", "gpuspec33", "multigpu50")
 def _small(name: str, seed: int) -> dict[str, float]:
     """With an eighth of the nodes and of the pods."""
     nodes, pods = harness.nodes()[::8], harness.pods(name)[::8]
-    return {one: harness.allocated(one, nodes, pods, seed)[100] for one in ("ours", "FGD", "BestFit")}
+    return {scheduler: harness.allocated(scheduler, nodes, pods, seed)[100] for scheduler in ("ours", "FGD", "BestFit")}
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_more_is_allocated_than_by_the_peers(name: str) -> None:
     """On a small part of the trace, more GPUs are in use than with FGD or BestFit when 100 % are requested."""
-    found = [_small(name, seed) for seed in (42, 43)]
-    ours, fgd, best_fit = (mean(one[who] for one in found) for who in ("ours", "FGD", "BestFit"))
+    results = [_small(name, seed) for seed in (42, 43)]
+    ours, fgd, best_fit = (mean(result[scheduler] for result in results) for scheduler in ("ours", "FGD", "BestFit"))
     assert ours > max(fgd, best_fit)
 
 
@@ -66,9 +66,9 @@ def test_incremental_planner_places_alike() -> None:
 @pytest.mark.soak
 def test_not_below_fgd_on_any_list() -> None:
     """Over ten seeds, on each of the seventeen lists, at least as many GPUs are in use as with FGD."""
-    grid = [(who, name, seed) for name in LISTS for seed in SEEDS for who in ("ours", "FGD", "BestFit")]
+    grid = [(scheduler, name, seed) for name in LISTS for seed in SEEDS for scheduler in ("ours", "FGD", "BestFit")]
     with ProcessPoolExecutor(os.cpu_count()) as workers:
-        found = dict(zip(grid, workers.map(_full, grid), strict=True))
+        allocated = dict(zip(grid, workers.map(_full, grid), strict=True))
     print(
         f"\n{'list':<12} {'ours at 100':>14} {'130':>6} {'FGD at 100':>14} {'130':>6} {'BestFit at 100':>15} {'130':>6}"
     )
@@ -76,10 +76,10 @@ def test_not_below_fgd_on_any_list() -> None:
     for name in LISTS:
         line = f"{name:<12}"
         means = {}
-        for who, width in (("ours", 8), ("FGD", 8), ("BestFit", 9)):
-            early, late = zip(*(found[who, name, seed] for seed in SEEDS), strict=True)
-            means[who] = mean(early)
-            line += f" {means[who]:>{width}.2f} ±{stdev(early):4.2f} {mean(late):>6.2f}"
+        for scheduler, width in (("ours", 8), ("FGD", 8), ("BestFit", 9)):
+            early, late = zip(*(allocated[scheduler, name, seed] for seed in SEEDS), strict=True)
+            means[scheduler] = mean(early)
+            line += f" {means[scheduler]:>{width}.2f} ±{stdev(early):4.2f} {mean(late):>6.2f}"
         print(line)
         if means["ours"] < means["FGD"]:
             below.append(name)
@@ -98,13 +98,13 @@ def test_what_moving_adds() -> None:
             break
         order.append(pod)
     moving = Moving(nodes, pods)
-    found = harness.measure(order, gpus, moving.place)[100]
+    moved = harness.measure(order, gpus, moving.place)[100]
     plain = harness.measure(order, gpus, harness.Ours(nodes, pods).place)[100]
-    print(f"\ndefault, seed 42, at 100: {plain:.2f}; {found:.2f} with {moving.moves} moves for {moving.helped} pods")
-    assert found >= plain
+    print(f"\ndefault, seed 42, at 100: {plain:.2f}; {moved:.2f} with {moving.moves} moves for {moving.helped} pods")
+    assert moved >= plain
 
 
-def _full(one: tuple[str, str, int]) -> tuple[float, float]:
-    who, name, seed = one
-    found = harness.allocated(who, harness.nodes(), harness.pods(name), seed)
-    return found[100], found[max(found)]
+def _full(case: tuple[str, str, int]) -> tuple[float, float]:
+    scheduler, name, seed = case
+    allocated = harness.allocated(scheduler, harness.nodes(), harness.pods(name), seed)
+    return allocated[100], allocated[max(allocated)]

@@ -65,7 +65,7 @@ async def test_keeps_labels_and_annotations(store: StoreNamespace) -> None:
     assert created.metadata["annotations"] == {"note": "any text: ü {}"}
 
 
-async def test_leaves_out_empty_marks(store: StoreNamespace) -> None:
+async def test_leaves_out_empty_labels_annotations_and_finalizers(store: StoreNamespace) -> None:
     """Empty labels, annotations and finalizers are not stored."""
     created = await store.create(labels={}, annotations={}, finalizers=[])
     assert not {"labels", "annotations", "finalizers"} & created.metadata.keys()
@@ -235,7 +235,7 @@ async def test_text_survives(store: StoreNamespace) -> None:
 async def test_many_at_once(store: StoreNamespace) -> None:
     """Concurrent creates of different names all succeed, once each."""
     created = await asyncio.gather(*(store.create(f"t{index}") for index in range(20)))
-    assert len({found.uid for found in created}) == 20
+    assert len({document.uid for document in created}) == 20
     assert len(await store.names()) == 20
 
 

@@ -80,13 +80,13 @@ async def test_with_stale_version(store: StoreNamespace) -> None:
 
 
 async def test_finalizer_keeps(store: StoreNamespace) -> None:
-    """An object with a finalizer is marked as deleted and stays."""
+    """An object with a finalizer gets a deletion timestamp and stays."""
     await store.create(finalizers=HOLD)
     assert await store.delete() is False
     assert "deletionTimestamp" in (await store.get()).metadata
 
 
-async def test_mark_is_now(store: StoreNamespace) -> None:
+async def test_deletion_timestamp_is_now(store: StoreNamespace) -> None:
     """The deletion timestamp is the time of the delete."""
     await store.create(finalizers=HOLD)
     await store.delete()
@@ -95,14 +95,14 @@ async def test_mark_is_now(store: StoreNamespace) -> None:
     assert metadata["deletionGracePeriodSeconds"] == 0
 
 
-async def test_mark_counts_generation(store: StoreNamespace) -> None:
-    """A deletion mark increases the generation."""
+async def test_delete_increases_generation(store: StoreNamespace) -> None:
+    """A deletion timestamp increases the generation."""
     await store.create(finalizers=HOLD)
     await store.delete()
     assert (await store.get()).metadata["generation"] == 2
 
 
-async def test_marked_again(store: StoreNamespace) -> None:
+async def test_terminating_is_deleted_again(store: StoreNamespace) -> None:
     """A second delete of an object that is being deleted changes nothing."""
     await store.create(finalizers=HOLD)
     await store.delete()
@@ -111,7 +111,7 @@ async def test_marked_again(store: StoreNamespace) -> None:
     assert await store.get() == first
 
 
-async def test_marked_can_still_change(store: StoreNamespace) -> None:
+async def test_terminating_can_still_change(store: StoreNamespace) -> None:
     """An object that is being deleted can be updated."""
     await store.create(finalizers=HOLD)
     await store.delete()
@@ -120,8 +120,8 @@ async def test_marked_can_still_change(store: StoreNamespace) -> None:
     assert "deletionTimestamp" in after.metadata
 
 
-async def test_marked_keeps_mark(store: StoreNamespace) -> None:
-    """A deletion mark cannot be removed."""
+async def test_deletion_timestamp_stays(store: StoreNamespace) -> None:
+    """A deletion timestamp cannot be removed."""
     await store.create(finalizers=HOLD)
     await store.delete()
     seen = await store.get()
@@ -129,7 +129,7 @@ async def test_marked_keeps_mark(store: StoreNamespace) -> None:
     assert after.metadata["deletionTimestamp"] == seen.metadata["deletionTimestamp"]
 
 
-async def test_marked_takes_no_new_finalizer(store: StoreNamespace) -> None:
+async def test_terminating_takes_no_new_finalizer(store: StoreNamespace) -> None:
     """No finalizer can be added to an object that is being deleted."""
     await store.create(finalizers=HOLD)
     await store.delete()

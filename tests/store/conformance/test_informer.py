@@ -30,9 +30,9 @@ def recording_informer(store: StoreNamespace, seen: Seen) -> Informer[str]:
 
 async def test_cache(store: StoreNamespace) -> None:
     """The cache has existing, new and changed objects, and no deleted ones."""
-    mark = {"labels": {"ns": store.namespace}}
-    created = await store.create("a", description="1", **mark)
-    await store.create("b", description="1", **mark)
+    labelled = {"labels": {"ns": store.namespace}}
+    created = await store.create("a", description="1", **labelled)
+    await store.create("b", description="1", **labelled)
     seen: Seen = []
     informer = recording_informer(store, seen)
     task = asyncio.create_task(informer.run())
@@ -40,7 +40,7 @@ async def test_cache(store: StoreNamespace) -> None:
         await asyncio.wait_for(informer.synced.wait(), 60)
         assert sorted(informer) == ["1", "1"]
         await store.describe(created, "2")
-        await store.create("c", description="3", **mark)
+        await store.create("c", description="3", **labelled)
         await store.delete("b")
         await eventually(lambda: sorted(informer) == ["2", "3"])
         assert informer.get("a", store.namespace) == "2"
@@ -53,8 +53,8 @@ async def test_cache(store: StoreNamespace) -> None:
 
 async def test_listeners_get_each_difference(store: StoreNamespace) -> None:
     """Notifications form an unbroken sequence, from which a listener can maintain its own cache."""
-    mark = {"labels": {"ns": store.namespace}}
-    created = await store.create("a", description="1", **mark)
+    labelled = {"labels": {"ns": store.namespace}}
+    created = await store.create("a", description="1", **labelled)
     seen: Seen = []
     informer = recording_informer(store, seen)
     task = asyncio.create_task(informer.run())

@@ -77,8 +77,8 @@ async def test_list_of_every_namespace(store: StoreNamespace) -> None:
     await store.driver.create(NAMESPACE, document(NAMESPACE, other))
     await store.create("x")
     await store.driver.create(TEMPLATE, document(TEMPLATE, "x", other, {}))
-    found = {(item.namespace, item.name) for item in (await store.driver.list(TEMPLATE)).items}
-    assert {(store.namespace, "x"), (other, "x")} <= found
+    listed = {(item.namespace, item.name) for item in (await store.driver.list(TEMPLATE)).items}
+    assert {(store.namespace, "x"), (other, "x")} <= listed
 
 
 async def test_list_of_missing_namespace(store: StoreNamespace) -> None:

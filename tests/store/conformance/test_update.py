@@ -114,7 +114,7 @@ async def test_recreated(store: StoreNamespace) -> None:
 @pytest.mark.parametrize(
     ("part", "value"), [("labels", {"a": "1"}), ("annotations", {"a": "1"}), ("finalizers", ["aliquot.dev/a"])]
 )
-async def test_sets_and_removes_marks(store: StoreNamespace, part: str, value: Any) -> None:
+async def test_sets_and_removes_labels_annotations_and_finalizers(store: StoreNamespace, part: str, value: Any) -> None:
     """Updates add and remove labels, annotations and finalizers."""
     created = await store.create()
     with_it = await store.driver.update(TEMPLATE, changed(created, **{part: value}))

@@ -51,8 +51,8 @@ async def test_delete(store: StoreNamespace) -> None:
     assert change.version not in ("", created.version)
 
 
-async def test_mark(store: StoreNamespace) -> None:
-    """A deletion mark is seen as MODIFIED, and the removal once as DELETED."""
+async def test_deletion_timestamp(store: StoreNamespace) -> None:
+    """A deletion timestamp is seen as MODIFIED, and the removal once as DELETED."""
     await store.create(finalizers=["aliquot.dev/hold"])
     watcher = await store.watch()
     await store.delete()

@@ -294,8 +294,8 @@ class JobUser:
         await self.list_jobs()
         wrong = []
         for job in self.jobs.values():
-            found = await retry_while_unavailable(lambda job=job: self._driver.get(WORKLOAD, job.name, job.namespace))  # type: ignore[misc]
-            status = decode(WorkloadObject, found.data).status
+            stored = await retry_while_unavailable(lambda job=job: self._driver.get(WORKLOAD, job.name, job.namespace))  # type: ignore[misc]
+            status = decode(WorkloadObject, stored.data).status
             wanted = {"stays": ("Running", 0), "ends": ("Completed", 0), "fails": ("Failed", job.attempts)}[job.form]
             most_restarts = status.interruption_count + max(0, status.pods.failed - 1)
             if (status.phase, status.pods.failed) != wanted or status.restarts > most_restarts:

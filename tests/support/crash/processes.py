@@ -57,15 +57,15 @@ class PodProcessMonitor:
 
     def _scan(self) -> list[PodProcess]:
         """The first process of each pod, from one pass over /proc."""
-        found: dict[str, list[PodProcess]] = defaultdict(list)
+        by_pod: dict[str, list[PodProcess]] = defaultdict(list)
         for pid in syscalls.pids():
             main = _main(pid)
             if main is not None and (main.uid in self.processes or (self.data / "pods" / main.uid).is_dir()):
-                found[main.uid].append(main)
-        for processes in found.values():
+                by_pod[main.uid].append(main)
+        for processes in by_pod.values():
             still = [main for main in processes if main.alive]
             assert len(still) <= 1, f"a pod runs twice: {still}"
-        return [processes[0] for processes in found.values() if len(processes) == 1]
+        return [processes[0] for processes in by_pod.values() if len(processes) == 1]
 
     def _check_shares(self, alive: dict[str, PodProcess]) -> None:
         """Checks the shares of the pods that are alive, from the agent's files in their folders."""

@@ -58,7 +58,8 @@ async def _read(driver: StoreDriver) -> tuple[Snapshot, str, object]:
     projects = (await retry_while_unavailable(lambda: store.list(Project))).items
     departments = (await retry_while_unavailable(lambda: store.list(Department))).items
     namespaces = {
-        one.metadata.name: one for one in (await retry_while_unavailable(lambda: store.list(Namespace))).items
+        namespace.metadata.name: namespace
+        for namespace in (await retry_while_unavailable(lambda: store.list(Namespace))).items
     }
     groups: dict[tuple[str, str], list[Pod]] = {}
     for pod in pods:

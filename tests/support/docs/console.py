@@ -104,22 +104,22 @@ class Page:
 
 
 def read(path: Path) -> Page:
-    page, fence, block, start = Page(path), "", [], 0
+    page, language, block, start = Page(path), "", [], 0
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if not line.startswith("```"):
             block.append(line)
-        elif fence:
-            _close(page, fence, block, start)
-            fence = ""
+        elif language:
+            _close(page, language, block, start)
+            language = ""
         else:
-            fence, block, start = line[3:].strip() or "text", [], number
+            language, block, start = line[3:].strip() or "text", [], number
     return page
 
 
-def _close(page: Page, fence: str, block: list[str], start: int) -> None:
-    if fence == "console":
+def _close(page: Page, language: str, block: list[str], start: int) -> None:
+    if language == "console":
         page.blocks.append(_steps(block, start))
-    elif fence in ("yaml", "csv") and block and (name := re.fullmatch(rf"# (\S+\.{fence})", block[0])):
+    elif language in ("yaml", "csv") and block and (name := re.fullmatch(rf"# (\S+\.{language})", block[0])):
         page.files[name[1]] = "\n".join(block) + "\n"
 
 

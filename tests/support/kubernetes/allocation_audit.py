@@ -35,7 +35,7 @@ class PodState:
     @classmethod
     def of(cls, document: Document) -> PodState:
         pod = decode(Pod, document.data)
-        gpus = sum(int(one.resources.limits.get(labels.GPU_RESOURCE, 0)) for one in pod.spec.containers)
+        gpus = sum(int(container.resources.limits.get(labels.GPU_RESOURCE, 0)) for container in pod.spec.containers)
         return cls(
             uid=pod.metadata.uid,
             name=pod.metadata.name,

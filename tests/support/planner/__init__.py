@@ -26,7 +26,7 @@ from aliquot.planner.model import DEFAULT_POOL
 
 V100_MIB = 32510
 _TASK_FIELDS = ("selector", "tolerations", "node_types", "affinity", "subgroup", "order")
-_POOL_QUOTA_FIELDS = {one.name for one in fields(PoolQuota)} - {"quota", "limit"}
+_POOL_QUOTA_FIELDS = {field.name for field in fields(PoolQuota)} - {"quota", "limit"}
 
 
 def gpus(count: int, name: str = "", memory_mib: int = V100_MIB, **more: Any) -> Node:
@@ -81,7 +81,7 @@ class World:
     ) -> Task:
         """A task that runs on these devices."""
         need = request(gpu, 0, len(devices) if gpu < 1 else 1)
-        by_index = {device.index: device for one in self.nodes if one.name == node for device in one.devices}
+        by_index = {device.index: device for n in self.nodes if n.name == node for device in n.devices}
         return Task(name, need, state, node, tuple(need.share_of(by_index[index]) for index in devices))
 
     def job(self, name: str, queue: str, *tasks: Task, **more: Any) -> World:

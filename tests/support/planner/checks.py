@@ -33,10 +33,10 @@ class Check:
         self.tasks = {(job.name, task.name): task for job in snapshot.jobs for task in job.tasks}
         self.before = ReferenceState(snapshot)
         self.places: list[Bind | Nomination] = [*decided.binds, *decided.nominations]
-        self.new = [one for one in self.places if self._task(one).state is TaskState.PENDING]
+        self.new = [placement for placement in self.places if self._task(placement).state is TaskState.PENDING]
 
-    def _task(self, one: Bind | Nomination | Eviction) -> Task:
-        return self.tasks[one.job, one.task]
+    def _task(self, decision: Bind | Nomination | Eviction) -> Task:
+        return self.tasks[decision.job, decision.task]
 
     def all(self) -> None:
         self.one_decision_per_task()
@@ -52,15 +52,21 @@ class Check:
 
     def one_decision_per_task(self) -> None:
         """The plan has at most one decision for a task."""
-        decisions = Counter((one.job, one.task) for one in (*self.places, *self.plan.evictions))
+        decisions = Counter((decision.job, decision.task) for decision in (*self.places, *self.plan.evictions))
         assert all(count == 1 for count in decisions.values()), f"two decisions: {decisions.most_common(1)}"
-        for one in self.places:
-            assert self._task(one).state in _STANDS, f"{one.task} is placed and was {self._task(one).state}"
+        for placement in self.places:
+            assert self._task(placement).state in _STANDS, (
+                f"{placement.task} is placed and was {self._task(placement).state}"
+            )
 
     def placements_are_valid(self) -> None:
         """A task is on a node that it may use, on existing devices, with the shares that it requested."""
-        locations = [(one.job, one.task, (one.node, one.shares)) for one in self.new]
-        locations += [(one.job, one.task, (one.to.node, one.to.shares)) for one in self.plan.evictions if one.to]
+        locations = [(placement.job, placement.task, (placement.node, placement.shares)) for placement in self.new]
+        locations += [
+            (eviction.job, eviction.task, (eviction.to.node, eviction.to.shares))
+            for eviction in self.plan.evictions
+            if eviction.to
+        ]
         for job, name, (node, shares) in locations:
             task = self.tasks[job, name]
             request, devices = task.request, self.before.free[node].devices
@@ -74,37 +80,41 @@ class Check:
 
     def evictions_are_allowed(self) -> None:
         """The named rule allows each eviction, and the job that it is for is placed."""
-        served = {one.job for one in self.places}
-        for one in self.plan.evictions:
-            job, task = self.jobs[one.job], self._task(one)
+        served = {placement.job for placement in self.places}
+        for eviction in self.plan.evictions:
+            job, task = self.jobs[eviction.job], self._task(eviction)
             assert task.state is TaskState.RUNNING
-            assert task.node == one.node
-            if one.rule == "stale-gang":
+            assert task.node == eviction.node
+            if eviction.rule == "stale-gang":
                 continue
-            by = self.jobs[one.by]
+            by = self.jobs[eviction.by]
             assert job.preemptible, f"{job.name} may not be stopped"
-            assert one.by in served, f"{job.name} is stopped for {one.by}, which gets nothing"
-            assert one.rule in self.policy.steps
-            match one.rule:
+            assert eviction.by in served, f"{job.name} is stopped for {eviction.by}, which gets nothing"
+            assert eviction.rule in self.policy.steps
+            match eviction.rule:
                 case "reclaim":
                     assert by.queue != job.queue, f"{job.name} is reclaimed inside {job.queue}"
                 case "preempt":
                     assert by.queue == job.queue, f"{job.name} is preempted from another queue"
                     assert by.priority > job.priority, f"{job.name} is preempted by no higher priority"
                 case "consolidate":
-                    assert one.to is not None, f"{job.name} is stopped to move things together"
+                    assert eviction.to is not None, f"{job.name} is stopped to move things together"
                 case _:
-                    raise AssertionError(f"no such rule: {one.rule}")
+                    raise AssertionError(f"no such rule: {eviction.rule}")
 
     def _moves(self, nominated: bool) -> list[tuple[str, str, Location]]:
-        moved = [one for one in self.plan.evictions if one.to is not None and one.nominated is nominated]
-        return [(one.job, one.task, (one.to.node, one.to.shares)) for one in moved if one.to]
+        moved = [
+            eviction for eviction in self.plan.evictions if eviction.to is not None and eviction.nominated is nominated
+        ]
+        return [
+            (eviction.job, eviction.task, (eviction.to.node, eviction.to.shares)) for eviction in moved if eviction.to
+        ]
 
     def fits_now(self) -> None:
         """What starts fits beside all tasks that still hold devices."""
         now = ReferenceState(self.snapshot, HOLDS_NOW)
         for job, task, (node, shares) in [
-            *((one.job, one.task, (one.node, one.shares)) for one in self.plan.binds),
+            *((bind.job, bind.task, (bind.node, bind.shares)) for bind in self.plan.binds),
             *self._moves(nominated=False),
         ]:
             now.free[node].add(self.tasks[job, task].request, shares, -1)
@@ -120,8 +130,8 @@ class Check:
             for task in job.tasks:
                 if task.state is TaskState.NOMINATED and (job.name, task.name) in after_release.locations:
                     after_release.remove(job, task)
-        for one in self.places:
-            after_release.place(self.jobs[one.job], self._task(one), (one.node, one.shares))
+        for placement in self.places:
+            after_release.place(self.jobs[placement.job], self._task(placement), (placement.node, placement.shares))
         for job_name, task_name, location in [*self._moves(False), *self._moves(True)]:
             after_release.place(self.jobs[job_name], self.tasks[job_name, task_name], location)
         for node, free in after_release.free.items():
@@ -131,24 +141,28 @@ class Check:
     def queues_within_bounds(self) -> None:
         """No new task takes a queue over its limit, and nonpreemptible tasks stay within quota."""
         pools = {pool: self.fits_after_release(pool) for pool in {node.pool for node in self.snapshot.nodes}}
-        for one in self.new:
-            after_release = pools[self.after_release.nodes[one.node].pool]
-            asked = after_release.amount(self._task(one), (one.node, one.shares))
-            over = after_release.over(self.jobs[one.job], [r for r in range(3) if asked[r]])
-            assert over is None, f"{one.task}: {over}"
+        for placement in self.new:
+            after_release = pools[self.after_release.nodes[placement.node].pool]
+            asked = after_release.amount(self._task(placement), (placement.node, placement.shares))
+            over = after_release.over(self.jobs[placement.job], [r for r in range(3) if asked[r]])
+            assert over is None, f"{placement.task}: {over}"
 
     def protected_jobs_keep_minimum(self) -> None:
         """A job that was evicted too often keeps its minimum of tasks in place. A job below its minimum runtime keeps
         it too, in place or moved."""
-        for one in self.plan.evictions:
-            job = self.jobs[one.job]
-            if one.rule != "stale-gang" and self.before.evicted_too_often(job, self.policy, self.now):
-                gone = Counter(self._task(other).subgroup for other in self.plan.evictions if other.job == one.job)
+        for eviction in self.plan.evictions:
+            job = self.jobs[eviction.job]
+            if eviction.rule != "stale-gang" and self.before.evicted_too_often(job, self.policy, self.now):
+                gone = Counter(self._task(other).subgroup for other in self.plan.evictions if other.job == eviction.job)
                 stays = {subgroup: count - gone[subgroup] for subgroup, count in _count(job, self.before).items()}
-                assert has_minimum(job, stays), f"{one.job} is stopped too often"
-        lost = {one.job: one for one in self.plan.evictions if one.rule in ("reclaim", "preempt") and one.to is None}
-        for name, one in lost.items():
-            if self.before.below_min_runtime(self.jobs[name], self.jobs[one.by], self.now):
+                assert has_minimum(job, stays), f"{eviction.job} is stopped too often"
+        lost = {
+            eviction.job: eviction
+            for eviction in self.plan.evictions
+            if eviction.rule in ("reclaim", "preempt") and eviction.to is None
+        }
+        for name, eviction in lost.items():
+            if self.before.below_min_runtime(self.jobs[name], self.jobs[eviction.by], self.now):
                 assert has_minimum(self.jobs[name], _count(self.jobs[name], self.after_release)), (
                     f"{name} is stopped early"
                 )
@@ -168,15 +182,15 @@ class Check:
             }
             assert len(pools) < 2, f"{job.name} is in several pools"
             assert not sum(will.values()) or has_minimum(job, will), f"{job.name} will have {dict(will)}"
-            bound = Counter(self._task(one).subgroup for one in self.plan.binds if one.job == job.name)
-            going = {one.task for one in self.plan.evictions if one.to is None or one.nominated}
+            bound = Counter(self._task(bind).subgroup for bind in self.plan.binds if bind.job == job.name)
+            going = {eviction.task for eviction in self.plan.evictions if eviction.to is None or eviction.nominated}
             if bound:
                 runs = Counter(t.subgroup for t in job.tasks if t.state is TaskState.RUNNING and t.name not in going)
                 assert has_minimum(job, runs + bound), f"{job.name} starts {dict(bound)} beside {dict(runs)}"
 
     def satisfies_constraints(self) -> None:
-        locations = [(one.job, one.task) for one in self.new]
-        locations += [(one.job, one.task) for one in self.plan.evictions if one.to is not None]
+        locations = [(placement.job, placement.task) for placement in self.new]
+        locations += [(eviction.job, eviction.task) for eviction in self.plan.evictions if eviction.to is not None]
         for name, task in locations:
             job = self.jobs[name]
             assert self.after_release.satisfies_topology(job), f"{name} breaks its topology constraint"
@@ -185,10 +199,10 @@ class Check:
             )
 
     def waiting_jobs_have_refusals(self) -> None:
-        placed = {(one.job, one.task) for one in self.places}
-        for (name, task), one in self.tasks.items():
-            if one.state is TaskState.PENDING and (name, task) not in placed:
-                assert self.plan.refusals.get(name), f"{task} waits without a refusal"
+        placed = {(placement.job, placement.task) for placement in self.places}
+        for (name, task_name), task in self.tasks.items():
+            if task.state is TaskState.PENDING and (name, task_name) not in placed:
+                assert self.plan.refusals.get(name), f"{task_name} waits without a refusal"
 
 
 def _count(job: Job, reference: ReferenceState) -> Counter[str]:
@@ -212,7 +226,7 @@ def after(snapshot: Snapshot, decided: Plan, lingering: bool = False, now: float
     """Bound tasks run, nominations stay, evicted tasks are pending again (`lingering`: they terminate for a round)."""
     placements: list[Bind | Nomination] = [*decided.binds, *decided.nominations]
     places = {(placement.job, placement.task): placement for placement in placements}
-    stopped = {(one.job, one.task): one for one in decided.evictions}
+    stopped = {(eviction.job, eviction.task): eviction for eviction in decided.evictions}
 
     def moved(job: Job, task: Task) -> Task:
         key = (job.name, task.name)

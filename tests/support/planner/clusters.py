@@ -77,7 +77,7 @@ def cases(draw: Draw, tiny: bool = False, plain: bool = False, newest: bool = Tr
         held = [replace(job, queue=hog, priority=50, preemptible=True) for job in jobs[:runs]]
         others = [leaf for leaf in leaves if leaf != hog] or leaves
         jobs = [*held, *(replace(job, queue=draw(st.sampled_from(others))) for job in jobs[runs:])]
-        queues = tuple(replace(one, pools=_POOR) if one.name == hog else one for one in queues)
+        queues = tuple(replace(queue, pools=_POOR) if queue.name == hog else queue for queue in queues)
     snapshot = Snapshot(nodes, queues, (), TOPOLOGY)
     return Case(_start_some(draw, snapshot, jobs, runs), draw(policies(newest)))
 
@@ -287,7 +287,7 @@ def _placed(snapshot: Snapshot, job: Job, lacking: int) -> Job | None:
     minimum = minimums(job)
     present = dict.fromkeys(minimum, 0)
     for task in job.tasks:
-        total = sum(one.subgroup == task.subgroup for one in job.tasks)
+        total = sum(other.subgroup == task.subgroup for other in job.tasks)
         if present[task.subgroup] >= max(minimum[task.subgroup], total - lacking):
             continue
         location = _first_fit(reference, job, task)

@@ -35,7 +35,11 @@ class FairShareCheck:
         total = 0
         for node in self.reference.nodes.values():
             if node.ready and node.pool == POOL:
-                slices = [mig_slice_count(one.profile) if one.profile else 1 for one in node.devices if one.healthy]
+                slices = [
+                    mig_slice_count(device.profile) if device.profile else 1
+                    for device in node.devices
+                    if device.healthy
+                ]
                 total += (1000 * sum(slices), node.cpu, node.memory)[r] - node.foreign[r]
         return total
 
@@ -57,7 +61,9 @@ class FairShareCheck:
             assert share < wanted + unit, f"{queue.name} has a share of {share} and wants {wanted}"
             assert share >= min(total if quota is None else quota, wanted), f"{queue.name} has a share below its quota"
             spare -= share
-        short = [one for one in queues if self.shares[one.name][r] < self.wanted(one, r) and self._borrows(one, r)]
+        short = [
+            queue for queue in queues if self.shares[queue.name][r] < self.wanted(queue, r) and self._borrows(queue, r)
+        ]
         assert spare <= 0 or not short, f"{spare} are left over and {short[0].name} wants more"
         for queue in queues:
             self._divided(queue.name, self.shares[queue.name][r], r)

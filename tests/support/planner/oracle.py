@@ -37,11 +37,11 @@ class Oracle:
 
     def ways(self) -> Iterator[str]:
         """For each pending job, a way in which it could run; nothing for a job without one."""
-        for job in sorted(self.snapshot.jobs, key=lambda one: one.name):
+        for job in sorted(self.snapshot.jobs, key=lambda job: job.name):
             self.work = _WORK
             try:
-                if found := self.way(job):
-                    yield found
+                if way := self.way(job):
+                    yield way
             except WorkExceeded:
                 continue
 
@@ -49,19 +49,21 @@ class Oracle:
         steps = (("allocate", self._free), ("reclaim", self._reclaim), ("preempt", self._preempt))
         for tasks in starts(job):
             for step, search in (*steps, ("consolidate", self._consolidate)):
-                if step in self.policy.steps and (found := search(job, tasks)):
-                    return f"{job.name} could run by {step}: {found}"
+                if step in self.policy.steps and (placement := search(job, tasks)):
+                    return f"{job.name} could run by {step}: {placement}"
         return None
 
     def unfair(self, decided: Plan) -> str | None:
         """An unfair reclaim of a plan. It answers only if the plan reclaims for one job and does nothing else."""
-        lost = [one for one in decided.evictions if one.to is None]
-        takers = {one.by for one in decided.evictions} | {one.job for one in decided.nominations}
-        if not lost or decided.binds or len(takers) != 1 or {one.rule for one in lost} != {"reclaim"}:
+        lost = [eviction for eviction in decided.evictions if eviction.to is None]
+        takers = {eviction.by for eviction in decided.evictions} | {
+            nomination.job for nomination in decided.nominations
+        }
+        if not lost or decided.binds or len(takers) != 1 or {eviction.rule for eviction in lost} != {"reclaim"}:
             return None
         reference = ReferenceState(self.snapshot)
         job = reference.jobs[takers.pop()]
-        placed = {one.task for one in decided.nominations}
+        placed = {nomination.task for nomination in decided.nominations}
         tasks = [task for task in job.tasks if task.name in placed]
         if not any(placed == {task.name for task in some} for some in starts(job)):
             return None  # in more than one step
@@ -69,8 +71,11 @@ class Oracle:
         if not within(reference.used[job.queue], asked, self.shares[job.queue]):
             return f"{job.name} reclaims, and takes its queue above its fair share"
         units = [
-            (reference.jobs[name], tuple(t for t in reference.jobs[name].tasks if t.name in {one.task for one in lost}))
-            for name in {one.job for one in lost}
+            (
+                reference.jobs[name],
+                tuple(t for t in reference.jobs[name].tasks if t.name in {eviction.task for eviction in lost}),
+            )
+            for name in {eviction.job for eviction in lost}
         ]
         return None if self._fair(reference, job, asked, units) else f"{job.name} reclaims what another queue may keep"
 
@@ -82,8 +87,12 @@ class Oracle:
     def _preempt(self, job: Job, tasks: Sequence[Task]) -> str | None:
         """Jobs of lower priority in the same queue are evicted."""
         reference = ReferenceState(self.snapshot)
-        victims = [one for one in self._others(job) if one.queue == job.queue and one.priority < job.priority]
-        return self._take(job, tasks, [one for one in victims if not reference.below_min_runtime(one, job, self.now)])
+        victims = [
+            victim for victim in self._others(job) if victim.queue == job.queue and victim.priority < job.priority
+        ]
+        return self._take(
+            job, tasks, [victim for victim in victims if not reference.below_min_runtime(victim, job, self.now)]
+        )
 
     def _reclaim(self, job: Job, tasks: Sequence[Task]) -> str | None:
         """A queue within its fair share takes from queues that use more than they may keep."""
@@ -94,9 +103,12 @@ class Oracle:
             return None
         if not job.preemptible and not within(reference.nonpreemptible[job.queue], asked, quota):
             return None
-        victims = [one for one in self._others(job) if one.queue != job.queue]
+        victims = [victim for victim in self._others(job) if victim.queue != job.queue]
         return self._take(
-            job, tasks, [one for one in victims if not reference.below_min_runtime(one, job, self.now)], fair=True
+            job,
+            tasks,
+            [victim for victim in victims if not reference.below_min_runtime(victim, job, self.now)],
+            fair=True,
         )
 
     def _consolidate(self, job: Job, tasks: Sequence[Task]) -> str | None:
@@ -110,9 +122,9 @@ class Oracle:
             if (
                 units
                 and self._bounded(reference, asked, units)
-                and (found := self._try(job, tasks, units, moving=True))
+                and (placement := self._try(job, tasks, units, moving=True))
             ):
-                return found
+                return placement
         return None
 
     def _take(self, job: Job, tasks: Sequence[Task], victims: list[Job], fair: bool = False) -> str | None:
@@ -127,8 +139,8 @@ class Oracle:
                 continue
             if not (self._fair if fair else self._within_itself)(reference, job, asked, units):
                 continue
-            if found := self._try(job, tasks, units):
-                return found
+            if placement := self._try(job, tasks, units):
+                return placement
         return None
 
     def _held(self, reference: ReferenceState, job: Job, queue: Queue, fair: bool) -> list[int]:
@@ -138,18 +150,18 @@ class Oracle:
 
     def _others(self, job: Job) -> list[Job]:
         reference = ReferenceState(self.snapshot)
-        found = [
-            one
-            for one in self.snapshot.jobs
-            if one.preemptible and one.name != job.name and any(t.state is TaskState.RUNNING for t in one.tasks)
+        running = [
+            other
+            for other in self.snapshot.jobs
+            if other.preemptible and other.name != job.name and any(t.state is TaskState.RUNNING for t in other.tasks)
         ]
-        return [one for one in found if not reference.evicted_too_often(one, self.policy, self.now)]
+        return [other for other in running if not reference.evicted_too_often(other, self.policy, self.now)]
 
     def _sets_of_units(self, victims: Sequence[Job]) -> Iterator[tuple[Unit, ...]]:
         """All sets of units that could be evicted together, few jobs first."""
         for count in range(1, len(victims) + 1):
-            for some in combinations(victims, count):
-                for units in product(*(list(stops(one)) for one in some)):
+            for chosen in combinations(victims, count):
+                for units in product(*(list(stops(victim)) for victim in chosen)):
                     self._spend()
                     yield units
 
@@ -233,10 +245,10 @@ class Oracle:
             return None
         wanted = [*((job, task) for task in tasks), *(stopped if moving else ())]
         if not self._place(reference, wanted) or any(
-            reference.over(one, _requested_resources(asked)) for one, _ in wanted
+            reference.over(owner, _requested_resources(asked)) for owner, _ in wanted
         ):
             return None
-        places = {task.name: reference.locations[one.name, task.name][0] for one, task in wanted}
+        places = {task.name: reference.locations[owner.name, task.name][0] for owner, task in wanted}
         return f"{places}" + (f" after stopping {[task.name for _, task in stopped]}" if stopped else "")
 
     def _passes(self, reference: ReferenceState, job: Job, asked: Amount) -> bool:
@@ -285,7 +297,7 @@ def starts(job: Job) -> Iterator[list[Task]]:
     """The tasks of a job that could start together: all that its minimum lacks, or one more."""
     waiting: dict[str, list[Task]] = {}
     present = dict.fromkeys(minimums(job), 0)
-    for task in sorted(job.tasks, key=lambda one: (-one.order, one.name)):
+    for task in sorted(job.tasks, key=lambda task: (-task.order, task.name)):
         present[task.subgroup] += task.state is TaskState.RUNNING
         if task.state is TaskState.PENDING:
             waiting.setdefault(task.subgroup, []).append(task)
@@ -296,18 +308,18 @@ def starts(job: Job) -> Iterator[list[Task]]:
             if lacking[name] <= 0 or name in fillable:
                 yield tasks[: max(lacking[name], 1)]
         return
-    found: list[tuple[str, ...]] = []
+    chosen: list[tuple[str, ...]] = []
     for count in range(1, len(fillable) + 1):
         for names in combinations(fillable, count):
             filled = {**present, **{name: present[name] + lacking[name] for name in names}}
-            if has_minimum(job, filled) and not any(set(one) < set(names) for one in found):
-                found.append(names)
+            if has_minimum(job, filled) and not any(set(subset) < set(names) for subset in chosen):
+                chosen.append(names)
                 yield [task for name in names for task in waiting[name][: lacking[name]]]
 
 
 def stops(job: Job) -> Iterator[Unit]:
     """The tasks of a job that could be evicted together: some above its minimum, or all."""
-    running = sorted((t for t in job.tasks if t.state is TaskState.RUNNING), key=lambda one: (-one.order, one.name))
+    running = sorted((t for t in job.tasks if t.state is TaskState.RUNNING), key=lambda task: (-task.order, task.name))
     minimum = minimums(job)
     spare = {name: [t for t in running if t.subgroup == name][minimum[name] :] for name in minimum}
     for counts in product(*(range(len(tasks) + 1) for tasks in spare.values())):
@@ -325,7 +337,7 @@ def chunks(job: Job, tasks: Sequence[Task]) -> Iterator[tuple[Task, ...]]:
     if len(tasks) < len(running):
         yield from ((task,) for task in tasks)
         return
-    *_, (_, spare) = [(job, ()), *((one, some) for one, some in stops(job) if len(some) < len(running))]
+    *_, (_, spare) = [(job, ()), *((owner, tasks) for owner, tasks in stops(job) if len(tasks) < len(running))]
     yield from ((task,) for task in spare)
     yield tuple(task for task in tasks if task not in spare)
 

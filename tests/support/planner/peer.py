@@ -78,10 +78,10 @@ def impossible(nodes: int, keep: int = 79, racks: int = 0, **gang: Any) -> Json:
     """A gang of ten whole nodes, which can reclaim all but one of the GPUs that it needs."""
     tree = _two_queues(8 * nodes - keep, 80)
     waiting = {"name": "gang", "project": "queue-1", "replicas": 10, "request": {"gpu": 8, **_POD}, **gang}
-    found = _scenario(_nodes(nodes, "node{}"), tree, [*_full(nodes), waiting], "reclaim")
-    for index, node in enumerate(found["nodes"] if racks else ()):
+    scenario = _scenario(_nodes(nodes, "node{}"), tree, [*_full(nodes), waiting], "reclaim")
+    for index, node in enumerate(scenario["nodes"] if racks else ()):
         node["labels"] = {"rack": f"rack-{index % racks}"}
-    return found
+    return scenario
 
 
 def impossible_apart(nodes: int = 100) -> Json:
@@ -92,8 +92,8 @@ def impossible_apart(nodes: int = 100) -> Json:
 
 def impossible_near(nodes: int = 100) -> Json:
     """The amount suffices, but no rack has ten nodes."""
-    found = impossible(nodes, keep=80, racks=12, topology={"required": "rack"})
-    return {**found, "topology": ["rack"]}
+    scenario = impossible(nodes, keep=80, racks=12, topology={"required": "rack"})
+    return {**scenario, "topology": ["rack"]}
 
 
 def slots(nodes: int = 1000, each: int = 32) -> Json:

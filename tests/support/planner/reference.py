@@ -86,13 +86,13 @@ class FreeOnNode:
                 yield parts
 
     def _slices(self, request: Request) -> Iterator[tuple[DeviceShare, ...]]:
-        found: list[DeviceShare] = []
+        shares: list[DeviceShare] = []
         for profile, count in request.mig:
             idle = [d for i, d in self.devices.items() if d.profile == profile and self.milli[i] == 1000]
             if len(idle) < count:
                 return
-            found += [DeviceShare(device.index, 1000, device.memory_mib) for device in idle[:count]]
-        yield tuple(found)
+            shares += [DeviceShare(device.index, 1000, device.memory_mib) for device in idle[:count]]
+        yield tuple(shares)
 
 
 class ReferenceState:
@@ -152,15 +152,15 @@ class ReferenceState:
 
     def path(self, queue: str) -> list[Queue]:
         """The queue and its ancestors."""
-        found = []
+        ancestors = []
         while queue:
-            found.append(self.queues[queue])
-            queue = found[-1].parent
-        return found
+            ancestors.append(self.queues[queue])
+            queue = ancestors[-1].parent
+        return ancestors
 
-    def diverging_queues(self, one: str, other: str) -> tuple[Queue, Queue]:
+    def diverging_queues(self, queue: str, other: str) -> tuple[Queue, Queue]:
         """The highest ancestors in which two queues differ."""
-        ours, theirs = self.path(one)[::-1], self.path(other)[::-1]
+        ours, theirs = self.path(queue)[::-1], self.path(other)[::-1]
         return next((a, b) for a, b in zip(ours, theirs, strict=False) if a.name != b.name)
 
     def below_min_runtime(self, victim: Job, by: Job, now: float) -> bool:
@@ -205,7 +205,7 @@ class ReferenceState:
             above = subgroup
             while above.parent:
                 inside[above.parent].add(subgroup.name)
-                above = next(one for one in job.subgroups if one.name == above.parent)
+                above = next(parent for parent in job.subgroups if parent.name == above.parent)
         wanted = [(subgroup.topology_constraint, inside[subgroup.name]) for subgroup in job.subgroups]
         wanted.append((job.topology_constraint, {"", *inside}))
         for topology_constraint, names in wanted:
@@ -270,12 +270,17 @@ def may_use(job: Job, task: Task, node: Node) -> bool:
         return False
     if task.node_types and node.labels.get(NODE_TYPE) not in task.node_types:
         return False
-    if not all(any(all(matches_requirement(one, node) for one in term) for term in terms) for terms in task.affinity):
+    if not all(
+        any(all(matches_requirement(requirement, node) for requirement in term) for term in terms)
+        for terms in task.affinity
+    ):
         return False
     for taint in node.taints:
         tolerated = any(
-            one.key in ("", taint.key) and one.value in (None, taint.value) and one.effect in ("", taint.effect)
-            for one in task.tolerations
+            toleration.key in ("", taint.key)
+            and toleration.value in (None, taint.value)
+            and toleration.effect in ("", taint.effect)
+            for toleration in task.tolerations
         )
         if not tolerated and taint.effect != "PreferNoSchedule":
             return False
@@ -284,29 +289,30 @@ def may_use(job: Job, task: Task, node: Node) -> bool:
     return not request.devices or node.mig == "none" or (node.mig == "single" and request.whole)
 
 
-def matches_requirement(one: NodeSelectorRequirement, node: Node) -> bool:
+def matches_requirement(requirement: NodeSelectorRequirement, node: Node) -> bool:
     """Whether a node matches, for the operators that the random clusters use."""
-    value = node.labels.get(one.key) if one.key else node.name
-    return {"In": value in one.values, "NotIn": value not in one.values, "Exists": value is not None}[one.operator]
+    value = node.labels.get(requirement.key) if requirement.key else node.name
+    listed = value in requirement.values
+    return {"In": listed, "NotIn": not listed, "Exists": value is not None}[requirement.operator]
 
 
 def minimums(job: Job) -> dict[str, int]:
     """The minimum of each task set, by subgroup."""
     wanted = {"": job.min_available, **{subgroup.name: subgroup.min_available for subgroup in job.subgroups}}
-    found = {}
+    minimum_by_subgroup = {}
     for name, minimum in wanted.items():
         tasks = [task for task in job.tasks if task.subgroup == name]
         done = sum(task.state is State.SUCCEEDED for task in tasks)
         if tasks:
-            found[name] = max((len(tasks) if minimum is None else minimum) - done, 0 if done else 1)
-    return found
+            minimum_by_subgroup[name] = max((len(tasks) if minimum is None else minimum) - done, 0 if done else 1)
+    return minimum_by_subgroup
 
 
 def has_minimum(job: Job, present: Mapping[str, int], subgroup: str = "", needed: int | None = None) -> bool:
     """Whether a job has its minimum; `present`: the number of tasks by subgroup."""
-    inner = [one for one in job.subgroups if one.parent == subgroup]
+    inner = [child for child in job.subgroups if child.parent == subgroup]
     minimum = minimums(job)
-    checks = [has_minimum(job, present, one.name, one.min_subgroups) for one in inner]
+    checks = [has_minimum(job, present, child.name, child.min_subgroups) for child in inner]
     if subgroup in minimum:
         own = present.get(subgroup, 0) >= minimum[subgroup]
         if not inner:

@@ -23,13 +23,13 @@ FEW = settings(
 )
 
 
-def contains(wanted: Any, found: Any) -> bool:
-    """Whether `found` has everything that is wanted. Kubernetes adds defaults to its own kinds."""
+def contains(wanted: Any, actual: Any) -> bool:
+    """Whether `actual` has everything that is wanted. Kubernetes adds defaults to its own kinds."""
     if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(contains(value, found.get(key)) for key, value in wanted.items())
+        return isinstance(actual, dict) and all(contains(value, actual.get(key)) for key, value in wanted.items())
     if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) >= len(wanted) and all(map(contains, wanted, found))
-    return bool(wanted == found)
+        return isinstance(actual, list) and len(actual) >= len(wanted) and all(map(contains, wanted, actual))
+    return bool(wanted == actual)
 
 
 def apply(cluster: Cluster, data: Json, *verb: str) -> str:
@@ -38,8 +38,8 @@ def apply(cluster: Cluster, data: Json, *verb: str) -> str:
 
 def read(cluster: Cluster, kind: Kind[Any], name: str) -> Json:
     resource = f"{kind.plural}.v1.{kind.group}" if kind.group else kind.plural
-    found: Json = json.loads(cluster.kubectl("get", resource, name, "-n", "default", "-o", "json"))
-    return found
+    stored: Json = json.loads(cluster.kubectl("get", resource, name, "-n", "default", "-o", "json"))
+    return stored
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example['kind']}-{example['metadata']['name']}")

@@ -116,8 +116,8 @@ async def test_only_what_changed_is_written(embedded: StoreNamespace) -> None:
         await eventually(idle_is_written)
         start = (await store.list(Project)).version
         idle = await store.get(Project, "idle")
-        for turn in range(10):
-            await store.driver.patch(POD, "x", SPACE, {"metadata": {"labels": {"turn": str(turn)}}})
+        for number in range(10):
+            await store.driver.patch(POD, "x", SPACE, {"metadata": {"labels": {"number": str(number)}}})
         await place_on(store, "x")
         await reaches(store, amounts(500, 1), amounts(500, 1))
         written = []

@@ -95,9 +95,9 @@ def test_next_tasks(tasks: str, more: dict[str, Any], expected: str) -> None:
 def test_options(tasks: str, more: dict[str, Any], expected: list[str]) -> None:
     """The alternatives for what starts next; the next tasks are the first."""
     state = job_state(tasks, **more)
-    found = [names(members) for members in state.start_options()]
-    assert found == expected
-    assert found[0] == names(state.next_tasks())
+    options = [names(members) for members in state.start_options()]
+    assert options == expected
+    assert options[0] == names(state.next_tasks())
 
 
 def test_options_are_bounded() -> None:

@@ -186,8 +186,8 @@ def test_node_without_cpu_and_memory() -> None:
 
 def test_whole_gpus_take_the_first_free() -> None:
     """Running tasks without device indices get the first free devices, after tasks with indices."""
-    one, two = {"request": {"gpu": 1}}, {"request": {"gpu": 1}, "devices": [0]}
-    assert devices_of(one, two) == {"w-0-0": [1], "w-1-0": [0]}
+    unplaced, placed = {"request": {"gpu": 1}}, {"request": {"gpu": 1}, "devices": [0]}
+    assert devices_of(unplaced, placed) == {"w-0-0": [1], "w-1-0": [0]}
 
 
 def test_fraction_of_its_own() -> None:

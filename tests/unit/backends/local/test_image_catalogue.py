@@ -177,9 +177,9 @@ def users(tmp_path: Path) -> Path:
 
 def test_the_users_file_adds_images(users: Path) -> None:
     """An image that the user described runs as described: program, arguments, folder and environment."""
-    found = Catalogue(users).resolve("example.com/team/train")
+    resolved = Catalogue(users).resolve("example.com/team/train")
 
-    assert found == ResolvedCommand(argv=("./train.sh", "--fast"), cwd="/srv/train", env={"MODE": "1"})
+    assert resolved == ResolvedCommand(argv=("./train.sh", "--fast"), cwd="/srv/train", env={"MODE": "1"})
 
 
 def test_the_more_specific_name_wins(users: Path) -> None:

@@ -49,8 +49,8 @@ def test_unknown_sources() -> None:
 
 def test_limits() -> None:
     """Limits are read as quantities."""
-    found = launched(command_pod("p", "true", limits={"memory": "1Gi", "cpu": "500m"}))
-    assert (found.memory, found.cpu) == (1 << 30, 500)
+    launch = launched(command_pod("p", "true", limits={"memory": "1Gi", "cpu": "500m"}))
+    assert (launch.memory, launch.cpu) == (1 << 30, 500)
 
 
 def test_bad_limits() -> None:
@@ -98,10 +98,10 @@ def test_an_owner_uid_that_is_no_uid(uid: str) -> None:
     assert assignment_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == ""
 
 
-@pytest.mark.parametrize("kind, found", [("Workload", True), ("Job", False)])
-def test_the_owning_workload(kind: str, found: bool) -> None:
+@pytest.mark.parametrize("kind, owned", [("Workload", True), ("Job", False)])
+def test_the_owning_workload(kind: str, owned: bool) -> None:
     """A pod's checkpoints are those of the workload that owns it; other kinds of owners have none."""
     uid = "9b2f0c1e-0000-4000-8000-000000000001"
     owner = Owner(api_version=labels.API_VERSION, kind=kind, name="w", uid=uid, controller=True)
     wanted = command_pod("p", "true")
-    assert assignment_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == uid * found
+    assert assignment_of(replace(wanted, metadata=replace(wanted.metadata, owners=(owner,)))).workload == uid * owned

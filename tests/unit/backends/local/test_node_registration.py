@@ -17,7 +17,7 @@ from aliquot.store.typed_store import Store
 from support.gpus import NODE, ONE, TWO, FakeDriver, node_of
 
 
-class Scene:
+class RegisteredNode:
     def __init__(self, folder: Path) -> None:
         self.driver = FakeDriver((ONE, TWO))
         self.devices: RealDevices = node_of(folder, self.driver)
@@ -29,41 +29,41 @@ class Scene:
         return await self.store.get(Node, NODE)
 
     async def condition(self, kind: str) -> NodeCondition:
-        (found,) = (one for one in (await self.seen()).status.conditions if one.type == kind)
-        return found
+        (condition,) = (condition for condition in (await self.seen()).status.conditions if condition.type == kind)
+        return condition
 
 
 async def test_a_lost_gpu_is_written(tmp_path: Path) -> None:
     """The scheduler must not use it any more."""
-    scene = Scene(tmp_path)
-    await scene.nodes.register()
+    machine = RegisteredNode(tmp_path)
+    await machine.nodes.register()
 
-    scene.driver.lose(1)
-    await scene.nodes.refresh()
+    machine.driver.lose(1)
+    await machine.nodes.refresh()
 
-    assert [device.healthy for device in devices_of(await scene.seen())] == [True, False]
+    assert [device.healthy for device in devices_of(await machine.seen())] == [True, False]
 
 
 async def test_an_unchanged_node_is_not_written(tmp_path: Path) -> None:
     """An unchanged node causes no watch events."""
-    scene = Scene(tmp_path)
-    await scene.nodes.register()
-    before = (await scene.seen()).metadata.version
+    machine = RegisteredNode(tmp_path)
+    await machine.nodes.register()
+    before = (await machine.seen()).metadata.version
 
-    await scene.nodes.refresh()
+    await machine.nodes.refresh()
 
-    assert (await scene.seen()).metadata.version == before
+    assert (await machine.seen()).metadata.version == before
 
 
 async def test_transition_time_of_a_condition(tmp_path: Path) -> None:
     """The transition time is that of the change, whatever is written later."""
-    scene = Scene(tmp_path)
-    await scene.nodes.register()
-    scene.now, scene.devices.unknown_entry_point = 200.0, "cuMemAllocTwice"
+    machine = RegisteredNode(tmp_path)
+    await machine.nodes.register()
+    machine.now, machine.devices.unknown_entry_point = 200.0, "cuMemAllocTwice"
 
-    await scene.nodes.refresh()
+    await machine.nodes.refresh()
 
-    outdated, sharing = await scene.condition("ShimOutdated"), await scene.condition("GPUSharing")
+    outdated, sharing = await machine.condition("ShimOutdated"), await machine.condition("GPUSharing")
     assert (outdated.status, outdated.last_transition_time) == ("True", 200.0)
     assert (sharing.status, sharing.last_transition_time) == ("True", 100.0)
 
@@ -84,11 +84,11 @@ def test_gpu_utilization(samples: list[tuple[str, int, int]], wanted: dict[str, 
 
 async def test_utilization_is_written_to_the_node(tmp_path: Path) -> None:
     """In the order of its GPUs, from the first measurement on."""
-    scene = Scene(tmp_path)
-    await scene.nodes.register()
-    assert labels.GPU_UTILIZATION not in (await scene.seen()).metadata.annotations
-    scene.devices.utilization = {"GPU-b": 83}
+    machine = RegisteredNode(tmp_path)
+    await machine.nodes.register()
+    assert labels.GPU_UTILIZATION not in (await machine.seen()).metadata.annotations
+    machine.devices.utilization = {"GPU-b": 83}
 
-    await scene.nodes.refresh()
+    await machine.nodes.refresh()
 
-    assert (await scene.seen()).metadata.annotations[labels.GPU_UTILIZATION] == "0,83"
+    assert (await machine.seen()).metadata.annotations[labels.GPU_UTILIZATION] == "0,83"

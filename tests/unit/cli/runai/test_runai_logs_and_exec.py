@@ -84,8 +84,8 @@ def test_follow_reconnects_without_offsets(cli: CliEnvironment, server: PodServe
     _create_pod(cli)
     server.stamped = True
     texts = (b"one", b"two", b"three", b"four")
-    one, two, three, four = (b"2026-01-31T12:00:0%d.000000000Z %s\n" % each for each in enumerate(texts))
-    server.logs = [[one, two[:-2], None], [one, two, three], [three, four]]
+    line_1, line_2, line_3, line_4 = (b"2026-01-31T12:00:0%d.000000000Z %s\n" % each for each in enumerate(texts))
+    server.logs = [[line_1, line_2[:-2], None], [line_1, line_2, line_3], [line_3, line_4]]
     server.ends_as = {"phase": "Succeeded"}
     result = _run(cli, server, "logs", "-f", "x", "--tail", "9")
     assert (result.exit_code, result.stdout) == (0, "one\ntwo\nthree\nfour\n")

@@ -42,7 +42,10 @@ def visible_state(state: CycleState) -> dict[str, Any]:
         "cpu order": pool._cpu_order and pool._cpu_order[:],
         "unplaceable": list(pool._unplaceable),
         "queues": {name: (queue.used[:], queue.nonpreemptible[:]) for name, queue in state.tree.queues.items()},
-        "tasks": [(one.state, one.node and one.node.name, one.allocs, one.node and one.amount) for one in members],
+        "tasks": [
+            (member.state, member.node and member.node.name, member.allocs, member.node and member.amount)
+            for member in members
+        ],
         "pod affinity": counts,
     }
 
@@ -73,29 +76,29 @@ def act(state: CycleState, action: str, which: int) -> None:
 
     match action:
         case "place" | "nominate":
-            if member := one_of([one for one in members if one.state is PENDING]):
+            if member := one_of([m for m in members if m.state is PENDING]):
                 task_class = placer.task_class(member)
                 if node := pool.find(task_class, action == "nominate"):
                     pool.place(member, task_class, node, action == "nominate")
         case "evict":
-            if member := one_of([one for one in members if one.state is RUNNING and not one.job.nonpreemptible]):
+            if member := one_of([m for m in members if m.state is RUNNING and not m.job.nonpreemptible]):
                 pool.evict(member)
         case "cancel eviction":
-            evicted = [one for one in members if one.state is RELEASING and one.task.state is TaskState.RUNNING]
-            if member := one_of([one for one in evicted if pool.can_cancel_eviction(one)]):
+            evicted = [m for m in members if m.state is RELEASING and m.task.state is TaskState.RUNNING]
+            if member := one_of([m for m in evicted if pool.can_cancel_eviction(m)]):
                 pool.cancel_eviction(member)
         case "move":
-            evicted = [one for one in members if one.state is RELEASING and one.task.state is TaskState.RUNNING]
+            evicted = [m for m in members if m.state is RELEASING and m.task.state is TaskState.RUNNING]
             if (member := one_of(evicted)) and (node := pool.find(placer.task_class(member))):
                 pool.place(member, placer.task_class(member), node)
         case "defer":
-            if member := one_of([one for one in members if one.state is BOUND]):
+            if member := one_of([m for m in members if m.state is BOUND]):
                 pool.defer(member)
         case "start":
-            if member := one_of([one for one in members if one.state is NOMINATED and pool.can_start(one)]):
+            if member := one_of([m for m in members if m.state is NOMINATED and pool.can_start(m)]):
                 pool.start(member)
         case "withdraw":
-            if member := one_of([one for one in members if one.state is NOMINATED and one.origin is None]):
+            if member := one_of([m for m in members if m.state is NOMINATED and m.origin is None]):
                 pool.withdraw(member)
 
 

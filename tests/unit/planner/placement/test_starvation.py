@@ -84,8 +84,8 @@ def test_reserved_devices_count_in_a_reclaim() -> None:
     world = waiting(700)
     world.queues = [replace(queue, pools=quota(0).pools) if queue.name == "b" else queue for queue in world.queues]
     decided = world.plan()
-    assert [one.job for one in decided.evictions] == ["x0"]
-    assert [one.job for one in decided.nominations] == ["large"]
+    assert [eviction.job for eviction in decided.evictions] == ["x0"]
+    assert [nomination.job for nomination in decided.nominations] == ["large"]
     check(world.snapshot(), world.policy, decided, world.now)
 
 

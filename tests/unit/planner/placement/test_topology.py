@@ -15,11 +15,11 @@ FREE = {"a1x": 2, "a1y": 2, "a2x": 1, "b1x": 4, "b2x": 3, "b2y": 2}
 
 
 def nodes(free: dict[str, int] = FREE) -> list[NodeState]:
-    found = []
+    states = []
     for number, (name, count) in enumerate(free.items()):
         labels = {"zone": name[0], "rack": name[1]} if name != "nowhere" else {}
-        found.append(NodeState(gpus(count, name, labels=labels), number))
-    return found
+        states.append(NodeState(gpus(count, name, labels=labels), number))
+    return states
 
 
 def candidates(
@@ -30,8 +30,8 @@ def candidates(
     topologies = Topologies(LEVELS, there)
     at = [node for node in there if node.name in used]
     topology_constraint = TopologyConstraint("default", required, preferred)
-    found = topologies.candidates(topology_constraint, (gpu * 1000, 0, 0), there, at)
-    return [" | ".join(" ".join(node.name for node in stage) for stage in stages) for stages in found]
+    candidates = topologies.candidates(topology_constraint, (gpu * 1000, 0, 0), there, at)
+    return [" | ".join(" ".join(node.name for node in stage) for stage in stages) for stages in candidates]
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_nodes_without_labels() -> None:
     topologies = Topologies(LEVELS, there)
 
     def names(topology_constraint: TopologyConstraint) -> list[list[list[str]]]:
-        found = topologies.candidates(topology_constraint, (1000, 0, 0), there, [])
-        return [[[node.name for node in stage] for stage in stages] for stages in found]
+        candidates = topologies.candidates(topology_constraint, (1000, 0, 0), there, [])
+        return [[[node.name for node in stage] for stage in stages] for stages in candidates]
 
     assert names(TopologyConstraint("default", "rack")) == [[["a1x"]]]
     assert names(TopologyConstraint("default", None, "rack"))[-1] == [["a1x"], ["nowhere"]]
@@ -121,5 +121,5 @@ def test_hostname_defaults_to_node_name() -> None:
     """A node without the hostname label is a domain of its own."""
     there = [NodeState(gpus(1, name), number) for number, name in enumerate("pq")]
     topologies = Topologies({"default": ("kubernetes.io/hostname",)}, there)
-    found = topologies.candidates(TopologyConstraint("default", "kubernetes.io/hostname"), (1000, 0, 0), there, [])
-    assert [[node.name for node in stages[0]] for stages in found] == [["p"], ["q"]]
+    candidates = topologies.candidates(TopologyConstraint("default", "kubernetes.io/hostname"), (1000, 0, 0), there, [])
+    assert [[node.name for node in stages[0]] for stages in candidates] == [["p"], ["q"]]

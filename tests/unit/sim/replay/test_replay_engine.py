@@ -28,13 +28,13 @@ def trace(
     restart_cost: float = 0.0,
     checkpoint_every: float = 0.0,
 ) -> Trace:
-    ordered = tuple(sorted(jobs, key=lambda one: one.submit))
+    ordered = tuple(sorted(jobs, key=lambda job: job.submit))
     quotas = quotas or {"a": nodes * gpus}
     return Trace("test", "csv", ordered, nodes, gpus, quotas, restart_cost, checkpoint_every)
 
 
-def replayed(one: Trace, policy: Policy | None = None, grace: float = 0, ladder: tuple[float, ...] = ()) -> Replay:
-    replay = Replay(one, ReplayPolicy("test", policy or Policy(), ladder), grace)
+def replayed(recorded: Trace, policy: Policy | None = None, grace: float = 0, ladder: tuple[float, ...] = ()) -> Replay:
+    replay = Replay(recorded, ReplayPolicy("test", policy or Policy(), ladder), grace)
     replay.run()
     return replay
 
@@ -148,10 +148,12 @@ def test_job_that_may_not_wait_is_dropped() -> None:
 
 def test_nodes_may_differ() -> None:
     """A trace may have its own nodes; a job runs where it fits."""
-    one = replace(trace(trace_job("pair", 0, 10, 2)), custom_nodes=(uniform_node("small", 1), uniform_node("large", 2)))
-    replay = replayed(one)
+    uneven = replace(
+        trace(trace_job("pair", 0, 10, 2)), custom_nodes=(uniform_node("small", 1), uniform_node("large", 2))
+    )
+    replay = replayed(uneven)
     assert {task.node for task in replay.jobs[0].job.tasks} == {"large"}
-    assert one.gpus == 3
+    assert uneven.gpus == 3
 
 
 def test_time_alone_may_help() -> None:
@@ -237,16 +239,16 @@ def test_incremental_plans_equal_full_plans(monkeypatch: pytest.MonkeyPatch) -> 
 def test_checkpoints_decide_the_victim() -> None:
     """Of two possible victims, the one with the latest checkpoint is evicted."""
     jobs = (trace_job("x", 0, 1e5, 1, "b"), trace_job("y", 4000, 1e5, 1, "b"), trace_job("owner", 10500, 50, 1, "a"))
-    one = trace(*jobs, quotas={"a": 1, "b": 0}, checkpoint_every=5000)
-    stopped = {job.job.name: job.stops for job in replayed(one).jobs}
+    recorded = trace(*jobs, quotas={"a": 1, "b": 0}, checkpoint_every=5000)
+    stopped = {job.job.name: job.stops for job in replayed(recorded).jobs}
     assert stopped == {"x": 1, "y": 0, "owner": 0}
-    assert replayed(replace(one, checkpoint_every=1e5)).jobs[1].stops == 1
+    assert replayed(replace(recorded, checkpoint_every=1e5)).jobs[1].stops == 1
 
 
 def test_each_checkpoint_is_reported_once() -> None:
     """`save` reports each new checkpoint once."""
-    one = trace_job("x", 0, 1000)
-    job = JobProgress(one, trace(one, checkpoint_every=30))
+    recorded = trace_job("x", 0, 1000)
+    job = JobProgress(recorded, trace(recorded, checkpoint_every=30))
     job.start(0, {"x-0": ("n", ())})
     assert [job.save(now) for now in (10, 35, 40, 61)] == [False, True, False, True]
     assert job.job.saved == 60

@@ -46,7 +46,7 @@ def test_published_traces(path: str, trace_format: str, jobs: int, gpus: int, pr
     assert (trace.format, len(trace.jobs), trace.nodes * trace.gpus_per_node) == (trace_format, jobs, gpus)
     assert len(trace.projects) == projects
     assert trace.jobs[0].submit == 0
-    assert all(one.submit <= two.submit for one, two in zip(trace.jobs, trace.jobs[1:], strict=False))
+    assert all(earlier.submit <= later.submit for earlier, later in zip(trace.jobs, trace.jobs[1:], strict=False))
     assert sum(trace.quotas.values()) == gpus
     assert round(sum((job.duration or 0) * job.gpus for job in trace.jobs) / 3600) == hours
 
@@ -162,7 +162,9 @@ def test_quota_files() -> None:
 
 def test_tasks_of_a_job() -> None:
     """A job takes full nodes and one with the rest, unless the trace has a number of tasks."""
-    sizes = [[one.devices for one in TraceJob("x", 0, 1, 20_000, tasks=tasks).requests(8)] for tasks in (None, 5)]
+    sizes = [
+        [request.devices for request in TraceJob("x", 0, 1, 20_000, tasks=tasks).requests(8)] for tasks in (None, 5)
+    ]
     assert sizes == [[8, 8, 4], [4, 4, 4, 4, 4]]
     assert TraceJob("x", 0, 1, 250).requests(8) == [Request(1, 250)]
     assert TraceJob("x", 0, 1, 0, cpu=1).requests(8) == [Request(0, 0, cpu=1)]

@@ -67,18 +67,18 @@ def test_all_hold(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_one_of_two(tmp_path: Path, version: int) -> None:
     """Where only one controller exists, its limit is enforced and the summary says that the other is missing."""
-    found = version_1(tmp_path, "memory") if version == 1 else version_2(tmp_path, "memory")
+    cgroups = version_1(tmp_path, "memory") if version == 1 else version_2(tmp_path, "memory")
     wanted = "memory limits hold, CPU limits are not enforced, because their controller is missing"
-    assert found.summary == wanted
-    (group,) = found.groups("u", MIB, 500, 500)
+    assert cgroups.summary == wanted
+    (group,) = cgroups.groups("u", MIB, 500, 500)
     assert [name.partition(".")[0] for name in group.limits] == ["memory"]
 
 
 def test_none(tmp_path: Path) -> None:
     """Without control groups pods run all the same, and the summary says why they have no limits."""
-    found = Cgroups(tmp_path / "nothing")
-    assert found.groups("u", MIB, 500, 500) == []
-    assert found.summary == "memory and CPU limits are not enforced, because the machine has no control groups"
+    cgroups = Cgroups(tmp_path / "nothing")
+    assert cgroups.groups("u", MIB, 500, 500) == []
+    assert cgroups.summary == "memory and CPU limits are not enforced, because the machine has no control groups"
 
 
 @pytest.mark.parametrize("name", ["memory.events", "memory.oom_control"])
