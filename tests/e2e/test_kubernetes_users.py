@@ -288,7 +288,9 @@ def test_events(
 
 
 def _events_with(testbed: KwokTestbed, namespace: str, reason: str) -> set[tuple[str, str]]:
-    wait_until(lambda: any(found == reason for _, found in testbed.events(namespace)), f"an event {reason}")
+    wait_until(
+        lambda: any(event_reason == reason for _, event_reason in testbed.events(namespace)), f"an event {reason}"
+    )
     return testbed.events(namespace)
 
 

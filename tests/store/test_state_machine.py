@@ -230,8 +230,8 @@ class Machine(RuleBasedStateMachine):
         if seen := self._seen(POD, name, age):
             change = {"spec": {"nodeName": node}, "metadata": {"annotations": {"aliquot.dev/devices": "[]"}}}
             calls = [
-                store.driver.patch(POD, name, store.namespace, change, version=found.version)
-                for store, found in zip(self.stores, seen, strict=True)
+                store.driver.patch(POD, name, store.namespace, change, version=pod.version)
+                for store, pod in zip(self.stores, seen, strict=True)
             ]
             self.everywhere(POD, name, calls)
 

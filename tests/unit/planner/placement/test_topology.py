@@ -85,13 +85,13 @@ def test_full_domains_when_evictions_are_allowed() -> None:
     for node in there:
         node.allocate(node.after_release, 0, 0, [(0, 1000, node.sizes[0])])
 
-    def found(free_only: bool) -> list[str]:
+    def candidate_names(free_only: bool) -> list[str]:
         topology_constraint = TopologyConstraint("default", "rack")
         sets = Topologies(LEVELS, there).candidates(topology_constraint, (2000, 0, 0), there, [], free_only)
         return [node.name for stages in sets for node in stages[0]]
 
-    assert found(free_only=True) == []
-    assert found(free_only=False) == ["a1x", "a2x"]
+    assert candidate_names(free_only=True) == []
+    assert candidate_names(free_only=False) == ["a1x", "a2x"]
 
 
 @pytest.mark.parametrize(
