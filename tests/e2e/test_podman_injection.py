@@ -34,7 +34,7 @@ OWN_PRELOAD = "# the image's own\n"
 FILL = """
 cuda = Cuda()
 frees, code = cuda.fill(cuda.alloc, 2 * MIB)
-say(2 * len(frees), code, cuda.total() // MIB, cuda.info()[0] // MIB)
+print_line(2 * len(frees), code, cuda.total() // MIB, cuda.info()[0] // MIB)
 """
 # Keeps what it has until its input ends.
 HOLD = FILL + "import sys; sys.stdin.read()\n"
