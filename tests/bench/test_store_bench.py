@@ -173,7 +173,7 @@ async def test_cost_of_durability(tmp_path: Path) -> None:
         )
         for clients in (1, 8, 64)
     ]
-    show("what durability costs, at the body", rows)
+    show("what durability costs, at the driver", rows)
 
 
 async def test_list(full: ServerProcess) -> None:
@@ -256,7 +256,7 @@ def test_memory(full: ServerProcess, tmp_path: Path) -> None:
     full.stop()
     whole = ServerProcess(full.folder).start()
     time.sleep(20)  # the loops have looked at everything by then
-    rows.append(("the same with scheduler, loops and agent", f"{resident(whole.pid):.0f} MB"))
+    rows.append(("the same with scheduler, controllers and agent", f"{resident(whole.pid):.0f} MB"))
     whole.stop()
     full.start()
     show("memory", rows)
