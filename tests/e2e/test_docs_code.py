@@ -78,7 +78,7 @@ def resolves(dotted: str) -> bool:
 
 @cache
 def _words() -> frozenset[str]:
-    """Every word of our own source, tests and charts."""
+    """Every word in our own source and tests."""
     files = (path for path in _files() if path.suffix in (".py", ".c", ".h", ".yaml") and path != Path(__file__))
     texts = (path.read_text(errors="replace") for path in files)
     return frozenset(word for text in texts for word in re.findall(r"\w+", text))

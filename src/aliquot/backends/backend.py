@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aliquot.auth.kubeconfigs import KubeconfigIssuer
 from aliquot.scheduler.binder import Binder
 from aliquot.scheduler.scheduling_context import SchedulingContext
 from aliquot.streams import Streams
@@ -26,7 +27,7 @@ class Backend:
     streams: Streams | None = None
     scheduling_context: SchedulingContext | None = None
     # Issues kubeconfigs to users; None where there is no cluster below us.
-    kubeconfigs: Any = None
+    kubeconfigs: KubeconfigIssuer | None = None
     # Shown by `aliquot status` beside the objects.
     facts: Mapping[str, Any] = field(default_factory=dict)
     # Coroutines that run as long as the process does, in every replica.
